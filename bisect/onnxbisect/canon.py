@@ -12,6 +12,7 @@ from itertools import count
 from operator import itemgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnxbisect.cut.frame import Numbers, Rows, renumbered
 from onnxbisect.identities import Identities
@@ -50,32 +51,7 @@ class Canon:
         ordered = colours[order]
         if (ordered[1:] != ordered[:-1]).all():
             return chosen[order]
-        # Connected components one after the other; within each by colour, or along the wiring where colours tie.
-        # A component number for each unit: equal for units that are connected by tensors.
-        slots, tensors = renumbered(self._slots.of(chosen), self._limit)
-        lengths = self._slots.lengths(chosen)
-        own = slots[np.cumsum(lengths) - lengths]
-        firsts = np.repeat(own, lengths)
-        # Each tensor points at a lower-numbered tensor of its component, until all point at the lowest.
-        lowest = np.arange(len(tensors))
-        while (lowest[firsts] != lowest[slots]).any():
-            one, other = lowest[firsts], lowest[slots]
-            np.minimum.at(lowest, one, other)
-            np.minimum.at(lowest, other, one)
-            while (lowest[lowest] != lowest).any():
-                lowest = lowest[lowest]
-        part: Numbers = lowest[own]
-        order = np.lexsort((colours, part))
-        listed, part, colours = chosen[order], part[order], colours[order]
-        fresh = part[1:] != part[:-1]
-        tied = ~fresh & (colours[1:] == colours[:-1])
-        starts = np.concatenate(([0], np.flatnonzero(fresh) + 1))
-        ends = np.append(starts[1:], len(order))
-        for index in np.flatnonzero(np.logical_or.reduceat(np.append(tied, False), starts)).tolist():
-            inside = slice(starts[index], ends[index])
-            listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
-        signature = np.add.reduceat(colours, starts)
-        return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
+        return self._part_by_part(chosen, colours)
 
     def _colours(self, chosen: Sequence[int], leaving: Sequence[int]) -> list[int]:
         """Numbers that are equal for units with equal positions in the probe; used only for ordering.
@@ -100,6 +76,38 @@ class Canon:
                 shared[tensor] += hash((colour, slot))
         down.reverse()
         return [hash((colour, row[1](shared))) for colour, row in zip(down, rows, strict=True)]
+
+    def _part_by_part(self, chosen: Numbers, colours: NDArray[np.int64]) -> Numbers:
+        """Connected components one after the other; within each by colour, or along the wiring where colours tie."""
+        part = self._parts(chosen)
+        order = np.lexsort((colours, part))
+        listed, part, colours = chosen[order], part[order], colours[order]
+        fresh = part[1:] != part[:-1]
+        tied = ~fresh & (colours[1:] == colours[:-1])
+        starts = np.concatenate(([0], np.flatnonzero(fresh) + 1))
+        ends = np.append(starts[1:], len(order))
+        for index in np.flatnonzero(np.logical_or.reduceat(np.append(tied, False), starts)).tolist():
+            inside = slice(starts[index], ends[index])
+            listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
+        signature = np.add.reduceat(colours, starts)
+        return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
+
+    def _parts(self, chosen: Numbers) -> Numbers:
+        """A component number for each unit: equal for units that are connected by tensors."""
+        slots, tensors = renumbered(self._slots.of(chosen), self._limit)
+        lengths = self._slots.lengths(chosen)
+        own = slots[np.cumsum(lengths) - lengths]
+        firsts = np.repeat(own, lengths)
+        # Each tensor points at a lower-numbered tensor of its component, until all point at the lowest.
+        lowest = np.arange(len(tensors))
+        while (lowest[firsts] != lowest[slots]).any():
+            one, other = lowest[firsts], lowest[slots]
+            np.minimum.at(lowest, one, other)
+            np.minimum.at(lowest, other, one)
+            while (lowest[lowest] != lowest).any():
+                lowest = lowest[lowest]
+        found: Numbers = lowest[own]
+        return found
 
     def _walk(self, units: Sequence[int], colours: Sequence[int]) -> list[int]:
         """The units of a connected component, given by ascending colour, in an order along the wiring."""

@@ -106,18 +106,20 @@ class Contents:
         if call not in self._known_functions:
             # Recursive functions are invalid; in a file that has one, the inner call is represented by its name.
             self._known_functions[call] = b""
-            function = self._functions[call]
-            names = _Names(str)
-            names.add(function.input)
-            self._known_functions[call] = digest(
-                len(function.input),
-                list(function.attribute),
-                self._attributes(function.attribute_proto, str),
-                sorted((_plain(opset.domain), opset.version) for opset in function.opset_import),
-                self._nodes(function.node, names),
-                [names[name] for name in function.output],
-            )
+            self._known_functions[call] = self._function(self._functions[call])
         return (*call, self._known_functions[call])
+
+    def _function(self, function: onnx.FunctionProto) -> bytes:
+        names = _Names(str)
+        names.add(function.input)
+        return digest(
+            len(function.input),
+            list(function.attribute),
+            self._attributes(function.attribute_proto, str),
+            sorted((_plain(opset.domain), opset.version) for opset in function.opset_import),
+            self._nodes(function.node, names),
+            [names[name] for name in function.output],
+        )
 
     def _nodes(self, nodes: Iterable[onnx.NodeProto], names: "_Names") -> object:
         digests = []

@@ -33,29 +33,7 @@ def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
 
     All weights must be in the model: external data is loaded.
     """
-    made = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=model.graph)
-    if model.functions:
-        made.functions.extend(model.functions)
-        made = inline_local_functions(made)
-    graph = made.graph
-    used = {domain_of(node) for node in walk(graph)}
-    opsets = [it for it in made.opset_import if it.domain in ("", "ai.onnx") or it.domain in used]
-    del made.opset_import[:]
-    made.opset_import.extend(opsets)
-    _strip(graph)
-    names: dict[str, str] = {}
-    for letter, group in (
-        ("x", [value.name for value in graph.input]),
-        ("y", [value.name for value in graph.output]),
-        ("w", [tensor.name for tensor in graph.initializer]),
-        ("t", sorted(tensor_names(graph))),
-    ):
-        for name in group:
-            if name:
-                names.setdefault(name, f"{letter}{len(names)}")
-    rename_tensors(graph, names)
-    for number, node in enumerate(walk(graph)):
-        node.name = f"n{number}"
+    made = _with_plain_names(model)
     rng = np.random.default_rng(0)
     # the tensors whose values decide what an op computes, such as the scales of a Resize
     settings = {
@@ -84,6 +62,33 @@ def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
     for old in sorted({size for size in (*inputs, *weights) if size > 1}, reverse=True):
         smaller = (each for new in _SIZES if new < old for each in _resized(made, old, new))
         made = next((each for each in smaller if fails(each)), made)
+    return made
+
+
+def _with_plain_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    made = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=model.graph)
+    if model.functions:
+        made.functions.extend(model.functions)
+        made = inline_local_functions(made)
+    graph = made.graph
+    used = {domain_of(node) for node in walk(graph)}
+    opsets = [it for it in made.opset_import if it.domain in ("", "ai.onnx") or it.domain in used]
+    del made.opset_import[:]
+    made.opset_import.extend(opsets)
+    _strip(graph)
+    names: dict[str, str] = {}
+    for letter, group in (
+        ("x", [value.name for value in graph.input]),
+        ("y", [value.name for value in graph.output]),
+        ("w", [tensor.name for tensor in graph.initializer]),
+        ("t", sorted(tensor_names(graph))),
+    ):
+        for name in group:
+            if name:
+                names.setdefault(name, f"{letter}{len(names)}")
+    rename_tensors(graph, names)
+    for number, node in enumerate(walk(graph)):
+        node.name = f"n{number}"
     return made
 
 

@@ -9,6 +9,7 @@ from onnx_bisect import split
 from onnxbisect.finished import translated
 from onnxbisect.language import _
 from onnxbisect.report import words
+from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clean, plural
 from onnxbisect.split import RUNNER, Manifest, PieceKind, WrittenPiece
 from onnxbisect_backends.contract import Backend
@@ -42,39 +43,43 @@ def run(model: Path, place: Path, out: Path | None, backend: Backend | None, **s
             print("onnx-bisect: interrupted; nothing was written.", file=sys.stderr)
             return interruption.exit_code
     with spoken():
-        counts = [sum((piece.kind is PieceKind.NPU) is npu for piece in made.manifest.pieces) for npu in (True, False)]
-        on_npu = sum(piece.share for piece in made.manifest.pieces if piece.kind is PieceKind.NPU)
-        target = words.target(report["target"])
-        print(clean(_("{model}, split for {target}", model=made.manifest.model.name, target=target)))
-        shared = _(
-            "{pieces} for the NPU with {share} of the work, {host} for the host, {transfers}",
-            pieces=plural(counts[0], "piece"),
-            share=f"{on_npu:.1%}",
-            host=counts[1],
-            transfers=plural(len(made.manifest.pieces) - 1, "transfer"),
-        )
-        print(f"  {shared}")
-        proof = made.manifest.proof
-        proven = clean(_("not proven: {reason}", reason=translated(proof.reason)))
-        if proof.proven:
-            proven = _(
-                "proven: one after the other they give the model's outputs, bit for bit ({samples}, {runtime})",
-                samples=plural(proof.samples, "sample"),
-                runtime=proof.runtime,
-            )
-        print(f"  {proven}")
-        print()
-        columns = (_("file"), _("nodes"), _("work"), _("in"), _("out"), _("compiles"))
-        show_table(columns, map(_row, made.manifest.pieces))
-        print()
-        for sentence in _to_do(made.manifest, made.folder, asked=backend is not None):
-            print(clean(sentence))
+        _show(made.manifest, made.folder, report, asked=backend is not None)
     return 1 if made.refused or not made.proven else 0
 
 
 def _stop() -> NoReturn:
     kill_running()
     raise KeyboardInterrupt
+
+
+def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> None:
+    counts = [sum((piece.kind is PieceKind.NPU) is npu for piece in manifest.pieces) for npu in (True, False)]
+    on_npu = sum(piece.share for piece in manifest.pieces if piece.kind is PieceKind.NPU)
+    target = words.target(report["target"])
+    print(clean(_("{model}, split for {target}", model=manifest.model.name, target=target)))
+    shared = _(
+        "{pieces} for the NPU with {share} of the work, {host} for the host, {transfers}",
+        pieces=plural(counts[0], "piece"),
+        share=f"{on_npu:.1%}",
+        host=counts[1],
+        transfers=plural(len(manifest.pieces) - 1, "transfer"),
+    )
+    print(f"  {shared}")
+    proof = manifest.proof
+    proven = clean(_("not proven: {reason}", reason=translated(proof.reason)))
+    if proof.proven:
+        proven = _(
+            "proven: one after the other they give the model's outputs, bit for bit ({samples}, {runtime})",
+            samples=plural(proof.samples, "sample"),
+            runtime=proof.runtime,
+        )
+    print(f"  {proven}")
+    print()
+    columns = (_("file"), _("nodes"), _("work"), _("in"), _("out"), _("compiles"))
+    show_table(columns, map(_row, manifest.pieces))
+    print()
+    for sentence in _to_do(manifest, folder, asked=asked):
+        print(clean(sentence))
 
 
 def _row(piece: WrittenPiece) -> tuple[str, ...]:

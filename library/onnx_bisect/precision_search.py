@@ -98,25 +98,28 @@ class PrecisionSearch:
         """Measure until nothing is open, or the budget is spent. Raises OptionError if full precision misses."""
         while isinstance(step := plan(space, self._scores, self._subject.want.at_least), KeptSet):
             if not self._ask(step, space, budget):
-                # The best set of the record, which may have some that this search did not come to.
-                place = {node.name: unit for unit, node in enumerate(self._subject.nodes)}
-                values = {
-                    of(place[name] for name in names): value
-                    for (on, names), value in self._record.values.items()
-                    if on == self.on and names <= place.keys()
-                }
-                want = self._subject.want
-                known = {keep: want.score(value) for keep, value in values.items()} | self._scores
-                found = so_far(space, known, want.at_least)
-                for keep, why in [
-                    (found.keep, Why.UNITS),
-                    *((found.keep & ~(1 << unit), Why.NECESSARY) for unit in found.without),
-                ]:
-                    if keep not in self._scores:
-                        self._record.resumed += keep not in self._values
-                        self._noted(KeptSet(keep=keep, why=why), values[keep])
-                return found
+                return self._so_far(space)
         return self._reached(step, space)
+
+    def _so_far(self, space: Space) -> MinimalSet:
+        """The best set of the record, which may have some that this search did not come to."""
+        place = {node.name: unit for unit, node in enumerate(self._subject.nodes)}
+        values = {
+            of(place[name] for name in names): value
+            for (on, names), value in self._record.values.items()
+            if on == self.on and names <= place.keys()
+        }
+        want = self._subject.want
+        known = {keep: want.score(value) for keep, value in values.items()} | self._scores
+        found = so_far(space, known, want.at_least)
+        for keep, why in [
+            (found.keep, Why.UNITS),
+            *((found.keep & ~(1 << unit), Why.NECESSARY) for unit in found.without),
+        ]:
+            if keep not in self._scores:
+                self._record.resumed += keep not in self._values
+                self._noted(KeptSet(keep=keep, why=why), values[keep])
+        return found
 
     def wide(self, found: MinimalSet, budget: MeasurementBudget) -> WideSet | None:
         """The members for which results of 16 bits do instead of high precision: all of them, or as many as can be.
@@ -186,45 +189,52 @@ class PrecisionSearch:
         if asked in self._record.silent and step.keep not in self._values:
             self._values[step.keep], self._mute[step.keep] = self._nothing, self._record.silent[asked]
         while step.keep not in self._values:
-            # Measure what is asked for, and on idle workers what may be asked next.
-            want = self._subject.want
-            known = self._scores | {keep: want.score(value) for keep, value in self._values.items()}
-            open_asks = next_asks(space, known, want.at_least, self._jobs)
-            for ask in [step] if isinstance(open_asks, MinimalSet) else [step, *open_asks]:
-                asked = self.on, self._subject.names(ask.keep)
-                recorded = asked in self._record.values or asked in self._record.silent
-                if len(self._running) < self._jobs and not (ask.keep in self._running or recorded or budget.spent):
-                    budget.take()
-                    self._running[ask.keep] = ask.why, self._pool.submit(self._measured, ask.keep)
+            self._start(step, space, budget)
             if not self._running:
                 if step.why in (Why.FULL, Why.LOW):
                     raise OptionError(english("The budget ended before anything could be measured; give more."))
                 return False
-            want = self._subject.want
-            try:
-                ended, _ = wait([future for _, future in self._running.values()], return_when=FIRST_COMPLETED)
-            except BaseException:
-                kill_running()  # the threads would go on until their compilers end
-                raise
-            for keep in [keep for keep, (_, future) in self._running.items() if future in ended]:
-                why, future = self._running.pop(keep)
-                it = future.result()
-                self._values[keep] = it.value
-                if it.problem:
-                    self._mute[keep] = it.problem
-                self._keep(self.on, self._subject.names(keep), it, self._subject.share(keep), why)
-                if want.score(it.value) < want.at_least:
-                    it.place.with_suffix(".onnx").unlink(missing_ok=True)
-                    continue
-                for path in self._files.values():
-                    path.with_suffix(".onnx").unlink(missing_ok=True)
-                self._files = {keep: it.place}
+            self._collect()
         if step.why is Why.FULL and step.keep in self._mute:
             raise OptionError(
                 english("The model does not run in full precision: {reason}.", reason=self._mute[step.keep])
             )
         self._noted(step, self._values[step.keep])
         return True
+
+    def _start(self, step: KeptSet, space: Space, budget: MeasurementBudget) -> None:
+        """Measure what is asked for, and on idle workers what may be asked next."""
+        want = self._subject.want
+        known = self._scores | {keep: want.score(value) for keep, value in self._values.items()}
+        open_asks = next_asks(space, known, want.at_least, self._jobs)
+        for ask in [step] if isinstance(open_asks, MinimalSet) else [step, *open_asks]:
+            asked = self.on, self._subject.names(ask.keep)
+            recorded = asked in self._record.values or asked in self._record.silent
+            if len(self._running) < self._jobs and not (ask.keep in self._running or recorded or budget.spent):
+                budget.take()
+                self._running[ask.keep] = ask.why, self._pool.submit(self._measured, ask.keep)
+
+    def _collect(self) -> None:
+        """Wait until a measurement ends, and keep what has ended."""
+        want = self._subject.want
+        try:
+            ended, _ = wait([future for _, future in self._running.values()], return_when=FIRST_COMPLETED)
+        except BaseException:
+            kill_running()  # the threads would go on until their compilers end
+            raise
+        for keep in [keep for keep, (_, future) in self._running.items() if future in ended]:
+            why, future = self._running.pop(keep)
+            it = future.result()
+            self._values[keep] = it.value
+            if it.problem:
+                self._mute[keep] = it.problem
+            self._keep(self.on, self._subject.names(keep), it, self._subject.share(keep), why)
+            if want.score(it.value) < want.at_least:
+                it.place.with_suffix(".onnx").unlink(missing_ok=True)
+                continue
+            for path in self._files.values():
+                path.with_suffix(".onnx").unlink(missing_ok=True)
+            self._files = {keep: it.place}
 
     def _keep(self, on: str, names: frozenset[str], it: _Measured, work: float, why: Why) -> None:
         """Record a measurement, or for this process alone that it gave no numbers."""

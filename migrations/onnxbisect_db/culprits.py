@@ -146,31 +146,7 @@ class CulpritFilter:
 
 def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulprit], at: datetime) -> None:
     """Record the culprits of a target's report; the job must be locked."""
-    # The entries by identity, locked in sorted order to avoid deadlocks.
-    rows = [
-        {
-            "tenant": job.tenant,
-            "identity": each.identity,
-            "kind": each.kind,
-            "ops": list(each.ops),
-            "failure": each.failure,
-            "message": each.message,
-            "cause": each.cause,
-            "variant": each.variant,
-            "first_seen": at,
-            "last_seen": at,
-        }
-        for each in sorted(found, key=lambda each: each.identity)
-    ]
-    if not rows:
-        entries = {}
-    else:
-        session.execute(insert_if_new(session, KnownCulprit), rows)
-        mine = (KnownCulprit.tenant == job.tenant, KnownCulprit.identity.in_([row["identity"] for row in rows]))
-        locked = select(KnownCulprit).where(*mine).order_by(KnownCulprit.identity).with_for_update()
-        entries = {
-            entry.identity: entry for entry in session.scalars(locked, execution_options={"populate_existing": True})
-        }
+    entries = _entries(session, job.tenant, found, at)
     known = versions_of(session, [entry.id for entry in entries.values()])
     # what a retried target recorded with the same version before is removed, so that it counts once
     mine = (CulpritVerdict.job_id == job.id, CulpritVerdict.culprit_id.in_([it.id for it in entries.values()]))
@@ -225,6 +201,31 @@ def record_recheck(session: Session, job: Job, search: Search, at: datetime) -> 
     if entry is not None and status is not Status.UNRESOLVED:
         session.add(_verdict(entry, job, search, status, at))
         _settle(session, job, search, [entry], at)
+
+
+def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: datetime) -> dict[str, KnownCulprit]:
+    """The entries by identity, locked in sorted order to avoid deadlocks."""
+    rows = [
+        {
+            "tenant": tenant,
+            "identity": each.identity,
+            "kind": each.kind,
+            "ops": list(each.ops),
+            "failure": each.failure,
+            "message": each.message,
+            "cause": each.cause,
+            "variant": each.variant,
+            "first_seen": at,
+            "last_seen": at,
+        }
+        for each in sorted(found, key=lambda each: each.identity)
+    ]
+    if not rows:
+        return {}
+    session.execute(insert_if_new(session, KnownCulprit), rows)
+    mine = (KnownCulprit.tenant == tenant, KnownCulprit.identity.in_([row["identity"] for row in rows]))
+    locked = select(KnownCulprit).where(*mine).order_by(KnownCulprit.identity).with_for_update()
+    return {entry.identity: entry for entry in session.scalars(locked, execution_options={"populate_existing": True})}
 
 
 def _verdict(entry: KnownCulprit, job: Job, search: Search, status: Status, at: datetime) -> CulpritVerdict:

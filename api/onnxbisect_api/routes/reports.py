@@ -32,6 +32,8 @@ from onnxbisect_api.overviews import labelled, overview_of
 from onnxbisect_api.parameters import RowId, TheService, language_of
 from onnxbisect_api.problems import Problem
 from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job
+from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["reports"])
 
@@ -150,23 +152,7 @@ def get_report(
         job = job_of(session, job_id, caller)
     form = form or accepted(request.headers.get("accept", ""))
     if target is None and len(job.searches) > 1:
-        if form not in _OVERVIEWS:
-            raise Problem(422, f"{form} is for one target: say which with ?target=NUMBER, from 1.")
-        if not JobState(job.state).ended:
-            raise Problem(
-                409, f"There is no overview yet: the job is {job.state}. A target that is done has its report."
-            )
-        found = [search.report or search.problem for search in job.searches]
-        headers = {"ETag": tag_of(*found, form, language_of(request)), "Vary": _VARY, **form.headers}
-        if (same := unchanged(request, headers)) is not None:
-            return same
-        made = overview_of(job, service)
-        if made is None:
-            raise Problem(409, f"There is no report of any target: {job.problem}.")
-        numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
-        with within(language_of(request)):
-            written = _OVERVIEWS[form](made, lambda label, _: f"report?target={numbers[label]}&format={form}")
-        return _written(written, form, headers)
+        return _overview(job, form, request, service)
     sha256 = report_of(search_of(job, target))
     headers = {"ETag": tag_of(sha256, form, language_of(request)), "Vary": _VARY, **form.headers}
     if (same := unchanged(request, headers)) is not None:
@@ -204,6 +190,24 @@ _OVERVIEWS: Mapping[ReportForm, Callable[[Overview, Callable[[str, str], str]], 
     ReportForm.MD: markdown,
     ReportForm.HTML: html,
 }
+
+
+def _overview(job: Job, form: ReportForm, request: Request, service: Service) -> Response:
+    if form not in _OVERVIEWS:
+        raise Problem(422, f"{form} is for one target: say which with ?target=NUMBER, from 1.")
+    if not JobState(job.state).ended:
+        raise Problem(409, f"There is no overview yet: the job is {job.state}. A target that is done has its report.")
+    found = [search.report or search.problem for search in job.searches]
+    headers = {"ETag": tag_of(*found, form, language_of(request)), "Vary": _VARY, **form.headers}
+    if (same := unchanged(request, headers)) is not None:
+        return same
+    made = overview_of(job, service)
+    if made is None:
+        raise Problem(409, f"There is no report of any target: {job.problem}.")
+    numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
+    with within(language_of(request)):
+        written = _OVERVIEWS[form](made, lambda label, _: f"report?target={numbers[label]}&format={form}")
+    return _written(written, form, headers)
 
 
 def _written(text: str, form: ReportForm, headers: Mapping[str, str]) -> Response:

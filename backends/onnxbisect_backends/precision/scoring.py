@@ -85,10 +85,12 @@ class UserMetric:
             raise OptionError(
                 english("{call} gave no answer: {reason}.", call=call, reason=clip(last_words(ended), 300))
             )
-        said = json.loads(answer.read_text())
-        detail, sample = clip(str(said.get("detail")), 300), str(said.get("sample"))
+        return self._read(json.loads(answer.read_text()), call)
+
+    def _read(self, answer: dict[str, object], call: str) -> float:
+        detail, sample = clip(str(answer.get("detail")), 300), str(answer.get("sample"))
         file = self._file.name
-        match said.get("problem"):
+        match answer.get("problem"):
             case "file":
                 raise OptionError(english("{file} cannot be loaded: {said}.", file=file, said=detail))
             case "missing":
@@ -106,7 +108,7 @@ class UserMetric:
                         sample=sample,
                     )
                 )
-        scores = [float(it) for it in said["scores"]]
+        scores = [float(it) for it in answer["scores"]]  # type: ignore[attr-defined] # the script's list of numbers
         if (wrong := next((number for number, it in enumerate(scores) if isnan(it)), None)) is not None:
             raise OptionError(
                 english(

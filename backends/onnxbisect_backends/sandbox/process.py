@@ -48,8 +48,7 @@ def disk_trouble(workdir: Path, log: str) -> str:
     state = os.statvfs(workdir)
     free = state.f_bfree if os.geteuid() == 0 else state.f_bavail
     if state.f_blocks and free * state.f_frsize < _FULL:
-        found = (Path(at, name).lstat() for at, _, names in os.walk(workdir) for name in names)
-        if sum(status.st_blocks * 512 for status in found) * _SHARE < state.f_blocks * state.f_frsize:
+        if _bytes_of(workdir) * _SHARE < state.f_blocks * state.f_frsize:
             raise ShortageError(f"The disk for temporary files is full: {_ELSEWHERE}")
         return f"The compiler filled the disk for temporary files: {_ELSEWHERE}"
     if not os.access(workdir, os.W_OK):
@@ -57,6 +56,12 @@ def disk_trouble(workdir: Path, log: str) -> str:
     if said := _WORDS.search(log):
         return f"The compiler could not write ({said[0]}): {_ELSEWHERE}"
     return ""
+
+
+def _bytes_of(folder: Path) -> int:
+    """The disk space of the files below a folder."""
+    found = (Path(at, name).lstat() for at, _, names in os.walk(folder) for name in names)
+    return sum(status.st_blocks * 512 for status in found)
 
 
 def demand_plenty(folder: Path, error: BaseException | None = None) -> None:
@@ -276,36 +281,49 @@ def _ask_supervisor(order: bytes, deadline: float) -> bytes:
     )
     with _lock:
         _running[supervisor] = _group.get()
-    orders, answers = cast("IO[bytes]", supervisor.stdin), cast("IO[bytes]", supervisor.stdout)
     try:
-        try:
-            orders.write(order)
-            orders.flush()
-        except BrokenPipeError:
-            return b""
-        answer = bytearray()
-        source = answers.fileno()
-        poll = select.poll()
-        poll.register(source, select.POLLIN)
-        while (left := deadline - time.monotonic()) > 0:
-            if poll.poll(left * 1000):
-                data = os.read(source, 1 << 20)
-                if not data:
-                    return bytes(answer)
-                answer += data
-        return b""
+        return _converse(supervisor, order, deadline)
     finally:
         # also after Ctrl-C: closing its standard input makes the supervisor kill the compiler
-        with contextlib.suppress(BrokenPipeError):
-            orders.close()
-        answers.close()
-        try:
-            supervisor.wait(timeout=_GRACE)
-        except subprocess.TimeoutExpired:
-            supervisor.kill()
-            supervisor.wait()
+        _close(supervisor)
         with _lock:
             del _running[supervisor]
+
+
+def _converse(supervisor: subprocess.Popen[bytes], order: bytes, deadline: float) -> bytes:
+    orders, answers = _pipes(supervisor)
+    try:
+        orders.write(order)
+        orders.flush()
+    except BrokenPipeError:
+        return b""
+    answer = bytearray()
+    source = answers.fileno()
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    while (left := deadline - time.monotonic()) > 0:
+        if poll.poll(left * 1000):
+            data = os.read(source, 1 << 20)
+            if not data:
+                return bytes(answer)
+            answer += data
+    return b""
+
+
+def _close(supervisor: subprocess.Popen[bytes]) -> None:
+    orders, answers = _pipes(supervisor)
+    with contextlib.suppress(BrokenPipeError):
+        orders.close()
+    answers.close()
+    try:
+        supervisor.wait(timeout=_GRACE)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()
+
+
+def _pipes(supervisor: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    return cast("IO[bytes]", supervisor.stdin), cast("IO[bytes]", supervisor.stdout)
 
 
 def _outcome(head: dict[str, Any], log: str, command: str) -> Outcome:

@@ -139,11 +139,18 @@ def settled(model: Model, units: UnitSet, outputs: Collection[str]) -> UnitSet:
     graph, universe = model.proto.graph, model.universe
     kept = frozenset(outputs)
     alive = 0
-    # The units whose results are all known values, small enough to store, and not in `kept`.
+    for unit in reversed(list(members(units & ~_constant(model, kept)))):
+        if universe.successors[unit] & alive or not kept.isdisjoint(graph.node[model.units[unit].node].output):
+            alive |= 1 << unit
+    return alive or units
+
+
+def _constant(model: Model, kept: Collection[str]) -> UnitSet:
+    """The units whose results are all known values, small enough to store, and not in `kept`."""
     of_quantised: set[str] = set()
     left, found = _MOST, 0
-    for number, it in enumerate(model.units):
-        node = graph.node[it.node]
+    for number, unit in enumerate(model.units):
+        node = model.proto.graph.node[unit.node]
         made = [name for name in node.output if name]
         if node.op_type in _QUANTISERS or not of_quantised.isdisjoint(reads(node)):
             of_quantised.update(made)
@@ -155,10 +162,7 @@ def settled(model: Model, units: UnitSet, outputs: Collection[str]) -> UnitSet:
         if max(value.nbytes for value in values) <= _LARGEST and size <= left:
             left -= size
             found |= 1 << number
-    for unit in reversed(list(members(units & ~found))):
-        if universe.successors[unit] & alive or not kept.isdisjoint(graph.node[model.units[unit].node].output):
-            alive |= 1 << unit
-    return alive or units
+    return found
 
 
 def cut_between(

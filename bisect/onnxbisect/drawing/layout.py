@@ -140,30 +140,7 @@ def layout(count: int, edges: Sequence[Edge]) -> GraphLayout:
     for edge in distinct:
         edges_of[groups[edge[0]]].append(edge)
     parts = [_part(nodes, edges_of[group], rows, columns, paths) for group, nodes in nodes_of.items()]
-    # Place parts below each other while they are no higher than the highest part, or the whole no higher than wide.
-    most = max(
-        max((part.height for part in parts), default=0),
-        isqrt(sum((part.width + _GAP_X) * (part.height + _GAP_Y) for part in parts)),
-    )
-    x, y = [0] * count, [0] * count
-    moved: dict[Edge, Bends] = {}
-    left = top = wide = height = 0
-    for part in parts:
-        if top and top + part.height > most:
-            left, top, wide = left + wide + _GAP_X, 0, 0
-        for node in part.x:
-            x[node], y[node] = part.x[node] + left, part.y[node] + top
-        for edge, bends in part.bends.items():
-            moved[edge] = tuple(at + (top if number % 2 else left) for number, at in enumerate(bends))
-        wide, height = max(wide, part.width), max(height, top + part.height)
-        top += part.height + _GAP_Y
-    return GraphLayout(
-        x=tuple(x),
-        y=tuple(y),
-        bends=tuple(moved[edge] for edge in edges),
-        width=left + wide,
-        height=height,
-    )
+    return _together(count, edges, parts)
 
 
 def _columns(
@@ -251,16 +228,7 @@ def _part(
             far.append(edge)
         else:
             bends[edge] = ()
-    # The lane of each node with far edges: nodes whose edges overlap in rows have different lanes.
-    until: dict[int, int] = {}
-    for source, target in far:
-        until[source] = max(until.get(source, 0), rows[target])
-    lanes: dict[int, int] = {}
-    free: list[int] = []
-    for source in sorted(until, key=lambda source: (rows[source], source)):
-        lane = next((lane for lane, row in enumerate(free) if row <= rows[source]), len(free))
-        free[lane : lane + 1] = [until[source]]
-        lanes[source] = lane
+    lanes = _lanes(rows, far)
     for source, target in far:
         lane = width + _LANE * (1 + lanes[source])
         out, back = y[source] + _STEP_Y // 2, y[target] - _STEP_Y // 2
@@ -281,3 +249,44 @@ def _passing(x: int, y: int, path: Sequence[int], end: int) -> Bends:
         if columns[number + 1] != at:
             bends += (at, middle + NODE_HEIGHT // 2)
     return tuple(bends)
+
+
+def _lanes(rows: Sequence[int], far: Sequence[Edge]) -> dict[int, int]:
+    """The lane of each node with far edges: nodes whose edges overlap in rows have different lanes."""
+    until: dict[int, int] = {}
+    for source, target in far:
+        until[source] = max(until.get(source, 0), rows[target])
+    lanes: dict[int, int] = {}
+    free: list[int] = []
+    for source in sorted(until, key=lambda source: (rows[source], source)):
+        lane = next((lane for lane, row in enumerate(free) if row <= rows[source]), len(free))
+        free[lane : lane + 1] = [until[source]]
+        lanes[source] = lane
+    return lanes
+
+
+def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part]) -> GraphLayout:
+    """Place parts below each other while they are no higher than the highest part, or the whole no higher than wide."""
+    most = max(
+        max((part.height for part in parts), default=0),
+        isqrt(sum((part.width + _GAP_X) * (part.height + _GAP_Y) for part in parts)),
+    )
+    x, y = [0] * count, [0] * count
+    moved: dict[Edge, Bends] = {}
+    left = top = wide = height = 0
+    for part in parts:
+        if top and top + part.height > most:
+            left, top, wide = left + wide + _GAP_X, 0, 0
+        for node in part.x:
+            x[node], y[node] = part.x[node] + left, part.y[node] + top
+        for edge, bends in part.bends.items():
+            moved[edge] = tuple(at + (top if number % 2 else left) for number, at in enumerate(bends))
+        wide, height = max(wide, part.width), max(height, top + part.height)
+        top += part.height + _GAP_Y
+    return GraphLayout(
+        x=tuple(x),
+        y=tuple(y),
+        bends=tuple(moved[edge] for edge in edges),
+        width=left + wide,
+        height=height,
+    )

@@ -166,9 +166,7 @@ class _Search:
         for partition in self._space.groups:
             parts = [part & kept for part in partition if part & kept]
             if 1 < len(parts) <= size(kept) // 2:
-                kept = self._shortest(
-                    sorted(parts, key=lambda part: min(self._place[unit] for unit in members(part))), Why.GROUPS
-                )
+                kept = self._shortest(sorted(parts, key=self._first), Why.GROUPS)
         kept = self._shortest([1 << unit for unit in sorted(members(kept), key=self._place.__getitem__)], Why.UNITS)
         return self._cheaper(self._minimal(kept, look=True))
 
@@ -180,6 +178,16 @@ class _Search:
             raise _UnansweredError(KeptSet(keep=keep, why=why))
         self._asked.add(keep)
         return self._scores[keep]
+
+    def _second_look(self, kept: UnitSet) -> UnitSet:
+        """A smaller set by measured errors, of each unit low alone.
+
+        It lies within what reverting the worst units first gives.
+        """
+        own = {unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE) for unit in self._space.order}
+        worst_first = [1 << unit for unit in sorted(own, key=own.__getitem__)]
+        again = self._shortest(worst_first, Why.UNITS)
+        return min(kept, again, key=lambda it: (size(it), self._space.share(it)))
 
     def _cheaper(self, found: MinimalSet) -> MinimalSet:
         """A small set with less work in high precision, where cheaper units do instead of a dear one.
@@ -201,6 +209,9 @@ class _Search:
                     found = again
         return found
 
+    def _first(self, part: UnitSet) -> int:
+        return min(self._place[unit] for unit in members(part))
+
     def _shortest(self, parts: Sequence[UnitSet], why: Why, needed: UnitSet = 0) -> UnitSet:
         """What is needed with a small selection of parts, so that it suffices; all parts do, and no part does not.
 
@@ -210,27 +221,7 @@ class _Search:
         rest, first = list(parts), True
         while True:
             asked = len(self._asked)
-            # How many of the first parts suffice with the needed ones; one fewer do not, as far as was asked.
-            low, high, step = -1 if needed else 0, len(rest), 1
-            while high - low > 1 and step <= len(rest):
-                if needed and (count := max(len(rest) - step, low + 1)) < high:
-                    if not self._suffices(needed | union(rest[:count]), why):
-                        low = count
-                        break
-                    high = count
-                if low < (count := step // 2 if needed else step) < high:
-                    if self._suffices(needed | union(rest[:count]), why):
-                        high = count
-                        break
-                    low = count
-                step *= 2
-            while high - low > 1:
-                middle = (low + high) // 2
-                if self._suffices(needed | union(rest[:middle]), why):
-                    high = middle
-                else:
-                    low = middle
-            count = high
+            count = self._shortest_prefix(needed, rest, why)
             if count == 0:
                 return needed
             left_out = len(rest) - count
@@ -238,6 +229,34 @@ class _Search:
             if not first and len(self._asked) - asked > left_out + 1:
                 return needed | union(rest)
             first = False
+
+    def _shortest_prefix(self, needed: UnitSet, rest: Sequence[UnitSet], why: Why) -> int:
+        """How many of the first parts suffice with the needed ones; one fewer do not, as far as was asked.
+
+        In turns, everything shrinks and nothing grows by steps that double, until one of the two tells where the end
+        of the prefix is: where most parts are needed it is the last one, and where few are the first ones suffice. As
+        long as nothing is needed yet, the order is trusted, and the prefix only grows.
+        """
+        low, high, step = -1 if needed else 0, len(rest), 1
+        while high - low > 1 and step <= len(rest):
+            if needed and (count := max(len(rest) - step, low + 1)) < high:
+                if not self._suffices(needed | union(rest[:count]), why):
+                    low = count
+                    break
+                high = count
+            if low < (count := step // 2 if needed else step) < high:
+                if self._suffices(needed | union(rest[:count]), why):
+                    high = count
+                    break
+                low = count
+            step *= 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._suffices(needed | union(rest[:middle]), why):
+                high = middle
+            else:
+                low = middle
+        return high
 
     def _minimal(self, kept: UnitSet, *, look: bool = False) -> MinimalSet:
         """The set without members that are not needed, the dearest and least suspect first, until each one is.
@@ -260,14 +279,7 @@ class _Search:
             else:
                 shown.add(rest[0])
                 if look and len(shown) > _FEW and len(units) <= len(shown) * log2(len(units)):
-                    # a smaller set by measured errors, of each unit low alone
-                    own = {
-                        unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE)
-                        for unit in self._space.order
-                    }
-                    worst_first = [1 << unit for unit in sorted(own, key=own.__getitem__)]
-                    again = self._shortest(worst_first, Why.UNITS)
-                    return self._minimal(min(kept, again, key=lambda it: (size(it), self._space.share(it))))
+                    return self._minimal(self._second_look(kept))
                 rest = [*rest[1:], rest[0]]
                 needed += 1
         return MinimalSet(ending=PrecisionEnding.MINIMAL, keep=kept, without=_without(kept, self._scores))

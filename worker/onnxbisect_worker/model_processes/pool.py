@@ -256,21 +256,7 @@ class ModelPool:
 
     @contextmanager
     def acquire(self, case: protocol.Case, *, new: bool = False) -> Iterator[ModelClient]:
-        # An unused process that has this case's model and target; one that has prepared can serve a later job, too.
-
-        def fit(among: Collection[ModelClient]) -> list[ModelClient]:
-            return [it for it in among if case in (it.case, replace(it.case, prepared=None)) and it.usable]
-
-        with self._lock:
-            if not new:
-                self._lock.wait_for(lambda: fit(self._idle) or not fit(self._acquired), _PATIENCE)
-            found = [] if new else fit(self._idle)
-            if found:
-                process = max(found, key=lambda it: it.requests)  # it has computed most of what a request may need
-                self._idle.remove(process)
-            else:
-                process = ModelClient(case, self._settings, self._files, self._server)
-            self._acquired.append(process)
+        process = self._take(case, new=new)
         try:
             yield process
         finally:
@@ -301,6 +287,27 @@ class ModelPool:
         for process in idle:
             process.close()
         self._server.close()
+
+    def _take(self, case: protocol.Case, *, new: bool) -> ModelClient:
+        """An unused process that has this case's model and target; one that has prepared can serve a later job, too.
+
+        If all of them are in use, it waits for the next one to be released, and no longer than `_PATIENCE`.
+        """
+
+        def fit(among: Collection[ModelClient]) -> list[ModelClient]:
+            return [it for it in among if case in (it.case, replace(it.case, prepared=None)) and it.usable]
+
+        with self._lock:
+            if not new:
+                self._lock.wait_for(lambda: fit(self._idle) or not fit(self._acquired), _PATIENCE)
+            found = [] if new else fit(self._idle)
+            if found:
+                process = max(found, key=lambda it: it.requests)  # it has computed most of what a request may need
+                self._idle.remove(process)
+            else:
+                process = ModelClient(case, self._settings, self._files, self._server)
+            self._acquired.append(process)
+        return process
 
 
 def clear_hosts(settings: Settings) -> None:

@@ -149,37 +149,7 @@ def _reader(value: onnx.ValueInfoProto, config: InputQuantConfig, processor: Inp
         case "NumpyObject":
             return lambda name, file: _of_object(name, file, value)
         case "Image":
-            processor = processor or InputProcessor(tensor_name=value.name)
-            shape = dims_of(value.type)
-            channels_last = processor.tensor_layout == "NHWC"
-            if len(shape) != 4 or shape[3 if channels_last else 1] not in (1, 3):
-                raise OptionError(
-                    f"calibration_format Image is for inputs of {processor.tensor_layout} with 1 or 3 channels, and "
-                    f"'{value.name}' is {'x'.join(map(str, shape))}; Numpy, Binary and NumpyObject are for the others."
-                )
-            channels, height, width = (shape[axis] for axis in ((3, 1, 2) if channels_last else (1, 2, 3)))
-            dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-            mean, std = (
-                np.asarray(_each_channel(values, channels, what), np.float32)
-                for values, what in ((config.calibration_mean or (0,), "mean"), (config.calibration_std or (1,), "std"))
-            )
-
-            def read(name: str, file: SampleFile) -> np.ndarray:
-                try:
-                    with file.open() as stream, Image.open(stream) as image:
-                        pixels = image.convert("L" if channels == 1 else "RGB").resize(
-                            (width, height), Image.Resampling.BILINEAR
-                        )
-                except (UnidentifiedImageError, Image.DecompressionBombError, ValueError) as error:
-                    raise OptionError(f"The calibration file {name} is no image: {error}.") from error
-                array = np.asarray(pixels, np.float32).reshape(height, width, channels)
-                if processor.tensor_format != "RGB":
-                    array = array[:, :, ::-1]
-                array = (array - mean) / std
-                laid_out = array if channels_last else array.transpose(2, 0, 1)
-                return np.ascontiguousarray(np.broadcast_to(laid_out, shape), dtype)
-
-            return read
+            return _image_reader(value, config, processor or InputProcessor(tensor_name=value.name))
 
 
 def _numpy(name: str, file: SampleFile, value: onnx.ValueInfoProto) -> np.ndarray:
@@ -228,6 +198,39 @@ class _Arrays(pickle.Unpickler):
         if (module, name) not in _PICKLED:
             raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no array")
         return super().find_class(module, name)
+
+
+def _image_reader(value: onnx.ValueInfoProto, config: InputQuantConfig, processor: InputProcessor) -> _Read:
+    shape = dims_of(value.type)
+    channels_last = processor.tensor_layout == "NHWC"
+    if len(shape) != 4 or shape[3 if channels_last else 1] not in (1, 3):
+        raise OptionError(
+            f"calibration_format Image is for inputs of {processor.tensor_layout} with 1 or 3 channels, and "
+            f"'{value.name}' is {'x'.join(map(str, shape))}; Numpy, Binary and NumpyObject are for the others."
+        )
+    channels, height, width = (shape[axis] for axis in ((3, 1, 2) if channels_last else (1, 2, 3)))
+    dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    mean, std = (
+        np.asarray(_each_channel(values, channels, what), np.float32)
+        for values, what in ((config.calibration_mean or (0,), "mean"), (config.calibration_std or (1,), "std"))
+    )
+
+    def read(name: str, file: SampleFile) -> np.ndarray:
+        try:
+            with file.open() as stream, Image.open(stream) as image:
+                pixels = image.convert("L" if channels == 1 else "RGB").resize(
+                    (width, height), Image.Resampling.BILINEAR
+                )
+        except (UnidentifiedImageError, Image.DecompressionBombError, ValueError) as error:
+            raise OptionError(f"The calibration file {name} is no image: {error}.") from error
+        array = np.asarray(pixels, np.float32).reshape(height, width, channels)
+        if processor.tensor_format != "RGB":
+            array = array[:, :, ::-1]
+        array = (array - mean) / std
+        laid_out = array if channels_last else array.transpose(2, 0, 1)
+        return np.ascontiguousarray(np.broadcast_to(laid_out, shape), dtype)
+
+    return read
 
 
 def _each_channel(values: Sequence[float], channels: int, what: str) -> Sequence[float]:

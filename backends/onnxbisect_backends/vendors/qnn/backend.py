@@ -24,7 +24,7 @@ from onnxbisect_backends.logs import crashed, read_log, unfinished, unresolved, 
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options, unknown
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions
-from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE, read_support, support_line
+from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE, Support, read_support, support_line
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
 _RUN_SCRIPT = Path(__file__).with_name("qnn_run.py")
@@ -189,28 +189,7 @@ class QnnBackend:
             return verdict
         support = read_support(outcome.log)
         if support.refused:
-            causes = tuple(one for one in support.refused if not one.is_consequence)
-            if support.unbound and not causes:
-                return unresolved(
-                    f"QNN needs static shapes, and that of the input '{support.unbound[0]}' is not known.", outcome
-                )
-            causes = causes or support.refused
-            causes = tuple(one for one in causes if one.node) or causes
-            # "Operators of type …" only says that the node is unsupported
-            reasons = ["" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!") for one in causes]
-            said = tuple(dict.fromkeys(zip((one.op for one in causes), reasons, strict=True)))
-            words = ", ".join(f"{op} ({why})" if why else op for op, why in said)
-            return Verdict(
-                status=Status.FAIL,
-                kind=Kind.UNSUPPORTED,
-                fingerprint=fingerprint(f"unsupported nodes: {'; '.join(sorted({why for _, why in said}))}"),
-                message=headline(f"Unsupported nodes in QNN EP: {' '.join(words.split())}"),
-                hints=Hints(
-                    ops=tuple(dict.fromkeys(one.op for one in causes if one.node)),
-                    nodes=tuple(one.node for one in causes if one.node),
-                ),
-                seconds=outcome.seconds,
-            )
+            return _unsupported(support, outcome)
         trouble = read_log(outcome.log, NO_ANSWER)
         if outcome.exit_code != _REFUSED or trouble.kind is not None:
             return unresolved(PREAMBLE.sub("", trouble.message), outcome)
@@ -239,3 +218,28 @@ class QnnBackend:
         if options.vtcm_mb is not None:
             given["vtcm_mb"] = str(options.vtcm_mb)
         return given
+
+
+def _unsupported(support: Support, outcome: Outcome) -> Verdict:
+    causes = tuple(one for one in support.refused if not one.is_consequence)
+    if support.unbound and not causes:
+        return unresolved(
+            f"QNN needs static shapes, and that of the input '{support.unbound[0]}' is not known.", outcome
+        )
+    causes = causes or support.refused
+    causes = tuple(one for one in causes if one.node) or causes
+    # "Operators of type …" only says that the node is unsupported
+    reasons = ["" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!") for one in causes]
+    said = tuple(dict.fromkeys(zip((one.op for one in causes), reasons, strict=True)))
+    words = ", ".join(f"{op} ({why})" if why else op for op, why in said)
+    return Verdict(
+        status=Status.FAIL,
+        kind=Kind.UNSUPPORTED,
+        fingerprint=fingerprint(f"unsupported nodes: {'; '.join(sorted({why for _, why in said}))}"),
+        message=headline(f"Unsupported nodes in QNN EP: {' '.join(words.split())}"),
+        hints=Hints(
+            ops=tuple(dict.fromkeys(one.op for one in causes if one.node)),
+            nodes=tuple(one.node for one in causes if one.node),
+        ),
+        seconds=outcome.seconds,
+    )

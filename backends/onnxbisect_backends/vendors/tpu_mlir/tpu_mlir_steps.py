@@ -58,20 +58,7 @@ def main(words: list[str]) -> int:
         print(f"{_MARK} TPU-MLIR is not to be found: its envsetup.sh sets TPUC_ROOT, its package is tpu_mlir.")
         return _NO_QUESTION
     if words[0] == "describe":
-        import onnx
-        from onnx import defs
-
-        code = "import pymlir; print(getattr(pymlir, '__version__', None) or pymlir.module().version)"
-        said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-        converter = (root / "python" / "transform" / "OnnxConverter.py").read_text(encoding="utf-8")
-        facts = {
-            "version": said.stdout.split()[-1].lstrip("v"),
-            "ir": onnx.IR_VERSION,
-            "opset": defs.onnx_opset_version(),
-            "ops": sorted(set(re.findall(r'"(\w+)": lambda node: self\.convert_', converter))),
-        }
-        print(json.dumps(facts))
-        return 0
+        return _describe(root)
     try:
         return _compile(root, words[1], json.loads(words[2]))
     except Exception:  # an error of this script, not of the model
@@ -235,22 +222,7 @@ def _comparing(compare: "Callable[..., None]") -> "Callable[..., None]":
         except Exception:
             said = said_by_tool[0]
             rejected = _FAILED.findall(said)
-            # The largest difference of each tensor, infinite where one is not finite alone, and its largest
-            # magnitude.
-            import numpy
-
-            apart = {}
-            with numpy.load(target) as new, numpy.load(reference) as old:
-                for name in rejected:
-                    if name not in new.files or name not in old.files or new[name].size != old[name].size:
-                        continue
-                    one, other = (array[name].astype(numpy.float64).ravel() for array in (new, old))
-                    same = (one == other) | (numpy.isnan(one) & numpy.isnan(other))
-                    finite = numpy.isfinite(one) & numpy.isfinite(other)
-                    with numpy.errstate(invalid="ignore"):
-                        gap = numpy.where(same, 0.0, numpy.where(finite, numpy.abs(one - other), numpy.inf))
-                    reach = numpy.abs(other[numpy.isfinite(other)]).max(initial=0.0)
-                    apart[name] = (float(gap.max(initial=0.0)), float(reach))
+            apart = _apart(target, reference, rejected)
             for name, (largest, reach) in apart.items():
                 tiny = ", too small to count" if _is_close(largest, reach) else ""
                 print(f"{_MARK} [{name}] differs by at most {largest:.3g}, in numbers up to {reach:.3g}{tiny}")
@@ -283,6 +255,25 @@ def _captured() -> "Iterator[list[str]]":
             file.seek(0)
             said.append(file.read().decode("utf-8", "backslashreplace"))
             print(said[0], flush=True)
+
+
+def _apart(target: str, reference: str, names: "list[str]") -> "dict[str, tuple[float, float]]":
+    """The largest difference of each tensor, infinite where one is not finite alone, and its largest magnitude."""
+    import numpy
+
+    found = {}
+    with numpy.load(target) as new, numpy.load(reference) as old:
+        for name in names:
+            if name not in new.files or name not in old.files or new[name].size != old[name].size:
+                continue
+            one, other = (array[name].astype(numpy.float64).ravel() for array in (new, old))
+            same = (one == other) | (numpy.isnan(one) & numpy.isnan(other))
+            finite = numpy.isfinite(one) & numpy.isfinite(other)
+            with numpy.errstate(invalid="ignore"):
+                gap = numpy.where(same, 0.0, numpy.where(finite, numpy.abs(one - other), numpy.inf))
+            reach = numpy.abs(other[numpy.isfinite(other)]).max(initial=0.0)
+            found[name] = (float(gap.max(initial=0.0)), float(reach))
+    return found
 
 
 def _is_close(largest: float, reach: float) -> bool:
@@ -340,6 +331,23 @@ def _random(numpy: Any, dtype: Any, shape: "list[int]", seed: int) -> Any:
     if dtype.kind == "f":
         return random.standard_normal(shape).astype(dtype)
     return random.integers(0, 2 if dtype.kind == "b" else 1, shape).astype(dtype)
+
+
+def _describe(root: Path) -> int:
+    import onnx
+    from onnx import defs
+
+    code = "import pymlir; print(getattr(pymlir, '__version__', None) or pymlir.module().version)"
+    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    converter = (root / "python" / "transform" / "OnnxConverter.py").read_text(encoding="utf-8")
+    facts = {
+        "version": said.stdout.split()[-1].lstrip("v"),
+        "ir": onnx.IR_VERSION,
+        "opset": defs.onnx_opset_version(),
+        "ops": sorted(set(re.findall(r'"(\w+)": lambda node: self\.convert_', converter))),
+    }
+    print(json.dumps(facts))
+    return 0
 
 
 if __name__ == "__main__":
