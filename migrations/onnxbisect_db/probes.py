@@ -104,10 +104,7 @@ def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
     has ended.
     """
     question = claim.question(key)
-    # Serialise transactions for the same key, before all other locks are taken. SQLite has one writer anyway.
-    if session.get_bind().dialect.name == "postgresql":
-        digest = hashlib.sha256(repr(question).encode()).digest()
-        session.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], "big", signed=True))))
+    _lock_key(session, question)
     claimed = {"probe": claim.probe.id, "my_epoch": claim.lease.epoch}
     found = session.execute(_KNOWN, {**claimed, **asdict(question)}).one_or_none()
     if found is None:
@@ -233,6 +230,13 @@ def _answer(
     facts = {"search": search.id, "probe": probe.id, "status": given.verdict.status, "cached": probe.cached}
     events.tell(session, job, EventType.PROBE_ANSWERED, at, **facts)
     searches.mark_dirty(session, search)
+
+
+def _lock_key(session: Session, question: VerdictKey) -> None:
+    """Serialise transactions for the same key; taken before all other locks. SQLite has one writer anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        digest = hashlib.sha256(repr(question).encode()).digest()
+        session.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], "big", signed=True))))
 
 
 def _known() -> Select[KeptVerdict, str]:

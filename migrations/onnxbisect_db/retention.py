@@ -60,17 +60,7 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
         model = session.get(StoredModel, (tenant, each.model_sha256))
         spoken_of |= {*each.files, *(model.all_files if model is not None else ())}
     _forget_verdicts(session, tenant, job_ids)
-    # Delete this job's findings, and culprits that no other job has; what is left decides the state of the others.
-    it = CulpritVerdict
-    mine = KnownCulprit.id.in_(select(it.culprit_id).where(it.job_id == job.id))
-    locked = select(KnownCulprit).where(mine).order_by(KnownCulprit.identity).with_for_update()
-    entries = session.scalars(locked, execution_options={"populate_existing": True}).all()
-    # locked before the other jobs that have them are read
-    session.execute(delete(it).where(it.job_id == job.id))
-    culprit_ids = [entry.id for entry in entries]
-    elsewhere = set(session.scalars(select(it.culprit_id).where(it.culprit_id.in_(culprit_ids), it.found)))
-    session.execute(delete(KnownCulprit).where(KnownCulprit.id.in_({*culprit_ids} - elsewhere)))
-    culprits.settled(session, [entry for entry in entries if entry.id in elsewhere], now(session))
+    _forget_culprits(session, job)
     models, uploads = {each.model_sha256 for each in gone}, set(job.files)
     _delete(session, job_ids)
     for sha256 in sorted(models):  # sorted to avoid deadlocks
@@ -163,6 +153,20 @@ def _forget_verdicts(session: Session, tenant: str, job_ids: list[str]) -> None:
     session.execute(delete(KeptVerdict).where(KeptVerdict.tenant == tenant, *only_mine))
 
 
+def _forget_culprits(session: Session, job: Job) -> None:
+    """Delete this job's findings, and culprits that no other job has; what is left decides the state of the others."""
+    it = CulpritVerdict
+    mine = KnownCulprit.id.in_(select(it.culprit_id).where(it.job_id == job.id))
+    locked = select(KnownCulprit).where(mine).order_by(KnownCulprit.identity).with_for_update()
+    entries = session.scalars(locked, execution_options={"populate_existing": True}).all()
+    # locked before the other jobs that have them are read
+    session.execute(delete(it).where(it.job_id == job.id))
+    culprit_ids = [entry.id for entry in entries]
+    elsewhere = set(session.scalars(select(it.culprit_id).where(it.culprit_id.in_(culprit_ids), it.found)))
+    session.execute(delete(KnownCulprit).where(KnownCulprit.id.in_({*culprit_ids} - elsewhere)))
+    culprits.settled(session, [entry for entry in entries if entry.id in elsewhere], now(session))
+
+
 def _drop_model(session: Session, tenant: str, sha256: str) -> None:
     model = session.get(StoredModel, (tenant, sha256), with_for_update=True)
     used = exists().where(Job.tenant == tenant, Job.model_sha256 == sha256)
@@ -178,25 +182,29 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
     old = select(Job.id).where(Job.state.in_(ended), Job.ended_at < now(session) - retention.jobs)
     # locked, so that a concurrent retry comes before or after this
     ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME).with_for_update(skip_locked=True)))
-    # Keep the files that reproduce a culprit once for each version of a target, after their jobs are deleted.
-    it = CulpritVerdict
-    has_files = select(it.id, it.culprit_id, it.backend, it.options, it.tool, it.version).where(it.files.is_not(None))
-    culprit_ids = select(it.culprit_id).where(it.job_id.in_(ids))
-    outlived = session.execute(has_files.where(it.job_id.is_(None), it.culprit_id.in_(culprit_ids)))
-    kept = {tuple(version) for _, *version in outlived}
-    spare = []
-    for verdict_id, *version in session.execute(has_files.where(it.job_id.in_(ids)).order_by(it.id.desc())):
-        if tuple(version) in kept:
-            spare.append({"id": verdict_id, "files": None})
-        kept.add(tuple(version))
-    if spare:
-        session.execute(update(it), spare)
+    _drop_spare_files(session, ids)
     asked_again = select(Job.tenant, Job.model_sha256).where(Job.id.in_(ids), Job.culprit_id.is_not(None))
     models = sorted({(tenant, sha256) for tenant, sha256 in session.execute(asked_again)})
     _delete(session, ids)
     for tenant, sha256 in models:
         _drop_model(session, tenant, sha256)
     return len(ids)
+
+
+def _drop_spare_files(session: Session, job_ids: list[str]) -> None:
+    """Keep the files that reproduce a culprit once for each version of a target, after their jobs are deleted."""
+    it = CulpritVerdict
+    has_files = select(it.id, it.culprit_id, it.backend, it.options, it.tool, it.version).where(it.files.is_not(None))
+    culprit_ids = select(it.culprit_id).where(it.job_id.in_(job_ids))
+    outlived = session.execute(has_files.where(it.job_id.is_(None), it.culprit_id.in_(culprit_ids)))
+    kept = {tuple(version) for _, *version in outlived}
+    spare = []
+    for verdict_id, *version in session.execute(has_files.where(it.job_id.in_(job_ids)).order_by(it.id.desc())):
+        if tuple(version) in kept:
+            spare.append({"id": verdict_id, "files": None})
+        kept.add(tuple(version))
+    if spare:
+        session.execute(update(it), spare)
 
 
 def _delete(session: Session, job_ids: list[str]) -> None:

@@ -72,22 +72,24 @@ class Log:
         self.tail += data
         surplus = len(self.tail) - self.half
         if surplus > 0:
-            # each form of a line once
-            lines = (self.unended + bytes(self.tail[:surplus])).split(b"\n")
-            self.unended = lines.pop()
-            if len(self.unended) > LONGEST_LINE:
-                self.lost += len(self.unended)
-                self.unended = b""
-            for line in lines:
-                form = NUMBER.sub(b"0", line)
-                if form in self.said:
-                    self.repeated += 1
-                elif len(self.said) < MOST_FORMS and len(line) <= LONGEST_LINE and LETTERS.search(form):
-                    self.said.add(form)
-                    self.between += line + b"\n"
-                else:
-                    self.lost += len(line) + 1
+            self._condense(bytes(self.tail[:surplus]))
             del self.tail[:surplus]
+
+    def _condense(self, data: bytes) -> None:
+        lines = (self.unended + data).split(b"\n")
+        self.unended = lines.pop()
+        if len(self.unended) > LONGEST_LINE:
+            self.lost += len(self.unended)
+            self.unended = b""
+        for line in lines:
+            form = NUMBER.sub(b"0", line)
+            if form in self.said:
+                self.repeated += 1
+            elif len(self.said) < MOST_FORMS and len(line) <= LONGEST_LINE and LETTERS.search(form):
+                self.said.add(form)
+                self.between += line + b"\n"
+            else:
+                self.lost += len(line) + 1
 
     def text(self) -> bytes:
         """The kept bytes, with lines that say how much is left out."""

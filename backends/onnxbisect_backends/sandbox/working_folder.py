@@ -19,17 +19,7 @@ _LOCK = "lock"
 @contextmanager
 def working_folder() -> Iterator[Path]:
     """A new folder that only this user can read, removed after the context. Also removes those of killed processes."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # it is gone, or unreadable
-            status = folder.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-                continue
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-            try:
-                if _locked(lock, folder):
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+    _clear_abandoned()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -41,6 +31,21 @@ def working_folder() -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def _clear_abandoned() -> None:
+    """Remove folders of this user whose lock is free. One without a lock is foreign, or just being created."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # it is gone, or unreadable
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                if _locked(lock, folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def _locked(lock: int, folder: Path) -> bool:

@@ -167,24 +167,8 @@ def _check(tensor: TensorProto, folder: Path, root: Path, sizes: dict[str, int])
     location = entries.get("location", "")
     if not location:
         raise ModelError(f"Tensor {tensor.name!r} keeps its data in another file and does not say which.")
-    name = tensor.name
     if location not in sizes:
-        if PurePosixPath(location).is_absolute():
-            raise ModelError(
-                f"The data of tensor {name!r} lies at the absolute path {location!r}. Put it beside the model."
-            )
-        try:
-            file = (folder / location).resolve()
-            if not file.is_relative_to(root):
-                raise ModelError(
-                    f"The data of tensor {name!r} lies at {location!r}, outside the model's folder. "
-                    "Put it beside the model."
-                )
-            if not file.is_file():
-                raise ModelError(f"The data file {location!r} of tensor {name!r} is missing. Put it beside the model.")
-            sizes[location] = file.stat().st_size
-        except (OSError, ValueError) as error:
-            raise ModelError(f"The data file {location!r} of tensor {name!r} cannot be read: {error}.") from error
+        sizes[location] = _size_inside(tensor.name, location, folder, root)
     if tensor.data_type == TensorProto.STRING:
         raise ModelError(f"Tensor {tensor.name!r} keeps strings in another file, which ONNX does not allow.")
     try:
@@ -200,3 +184,22 @@ def _check(tensor: TensorProto, folder: Path, root: Path, sizes: dict[str, int])
             f"The data of tensor {tensor.name!r} ends at byte {end} of {location!r}, which has only "
             f"{sizes[location]} bytes. Copy the file again, whole."
         )
+
+
+def _size_inside(name: str, location: str, folder: Path, root: Path) -> int:
+    if PurePosixPath(location).is_absolute():
+        raise ModelError(
+            f"The data of tensor {name!r} lies at the absolute path {location!r}. Put it beside the model."
+        )
+    try:
+        file = (folder / location).resolve()
+        if not file.is_relative_to(root):
+            raise ModelError(
+                f"The data of tensor {name!r} lies at {location!r}, outside the model's folder. "
+                "Put it beside the model."
+            )
+        if not file.is_file():
+            raise ModelError(f"The data file {location!r} of tensor {name!r} is missing. Put it beside the model.")
+        return file.stat().st_size
+    except (OSError, ValueError) as error:
+        raise ModelError(f"The data file {location!r} of tensor {name!r} cannot be read: {error}.") from error

@@ -82,39 +82,11 @@ def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: b
                 raise ModelError(
                     f"{where} takes its attribute {quoted(attribute.name)} from a function, but is in none. {_AGAIN}"
                 )
-            name = quoted(attribute.name)
-            if attribute.type == AttributeProto.UNDEFINED:
-                raise ModelError(f"{where} has the attribute {name} without a type. {_AGAIN}")
-            if attribute.type == AttributeProto.SPARSE_TENSOR:
-                demand_sparse(attribute.sparse_tensor)
-            kinds = attribute.type_protos if attribute.type == AttributeProto.TYPE_PROTOS else ()
-            for kind in [attribute.tp] if attribute.type == AttributeProto.TYPE_PROTO else kinds:
-                _demand_type(kind, f"The attribute {name}")
-            if attribute.name == "equation" and len(attribute.s) > _LONGEST_EQUATION:
-                raise ModelError(
-                    f"{where} has an equation of {len(attribute.s):,} characters; the limit is {_LONGEST_EQUATION:,}. "
-                    "Write it as several nodes."
-                )
+            _demand_attribute(attribute, where)
         if is_constant(node):
-            held = [attribute for attribute in node.attribute if attribute.name in HELD]
-            if len(held) != 1 or len(node.output) != 1:
-                raise ModelError(
-                    f"{where} holds {len(held)} values and has {len(node.output)} outputs, not one. {_AGAIN}"
-                )
-            if held[0].type != HELD[held[0].name]:
-                raise ModelError(f"{where} holds a value of another type than {quoted(held[0].name)} says. {_AGAIN}")
+            _demand_constant(node, where)
         for body in bodies(node):
-            # in order: a name that is read before it is made would mean two tensors
-            inputs = {value.name for value in body.input} | constant_names(body)
-            later = {name for node in body.node for name in node.output if name} - inputs
-            for node in body.node:
-                early = next((name for name in reads(node) if name in later), None)
-                if early is not None:
-                    raise ModelError(
-                        f"A body of {where[0].lower()}{where[1:]} reads tensor {quoted(early)} before it makes one of "
-                        f"that name. {_AGAIN}"
-                    )
-                later.difference_update(node.output)
+            _demand_order(body, where)
             _demand_graph(body, in_function=in_function)
 
 
@@ -122,6 +94,50 @@ def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: b
 def _reads_something(op: str) -> bool:
     """Whether an operator has a required input, judged by its newest version."""
     return onnx.defs.has(op) and onnx.defs.get_schema(op).min_input > 0
+
+
+def _demand_attribute(attribute: AttributeProto, where: str) -> None:
+    name = quoted(attribute.name)
+    if attribute.type == AttributeProto.UNDEFINED:
+        raise ModelError(f"{where} has the attribute {name} without a type. {_AGAIN}")
+    if attribute.type == AttributeProto.SPARSE_TENSOR:
+        demand_sparse(attribute.sparse_tensor)
+    for kind in _types_in(attribute):
+        _demand_type(kind, f"The attribute {name}")
+    if attribute.name == "equation" and len(attribute.s) > _LONGEST_EQUATION:
+        raise ModelError(
+            f"{where} has an equation of {len(attribute.s):,} characters; the limit is {_LONGEST_EQUATION:,}. "
+            "Write it as several nodes."
+        )
+
+
+def _types_in(attribute: AttributeProto) -> Iterator[onnx.TypeProto]:
+    if attribute.type == AttributeProto.TYPE_PROTO:
+        yield attribute.tp
+    elif attribute.type == AttributeProto.TYPE_PROTOS:
+        yield from attribute.type_protos
+
+
+def _demand_constant(node: onnx.NodeProto, where: str) -> None:
+    held = [attribute for attribute in node.attribute if attribute.name in HELD]
+    if len(held) != 1 or len(node.output) != 1:
+        raise ModelError(f"{where} holds {len(held)} values and has {len(node.output)} outputs, not one. {_AGAIN}")
+    if held[0].type != HELD[held[0].name]:
+        raise ModelError(f"{where} holds a value of another type than {quoted(held[0].name)} says. {_AGAIN}")
+
+
+def _demand_order(body: onnx.GraphProto, where: str) -> None:
+    """Raise ModelError where a subgraph is not sorted: a name that is read before it is made would mean two tensors."""
+    inputs = {value.name for value in body.input} | constant_names(body)
+    later = {name for node in body.node for name in node.output if name} - inputs
+    for node in body.node:
+        early = next((name for name in reads(node) if name in later), None)
+        if early is not None:
+            raise ModelError(
+                f"A body of {where[0].lower()}{where[1:]} reads tensor {quoted(early)} before it makes one of that "
+                f"name. {_AGAIN}"
+            )
+        later.difference_update(node.output)
 
 
 def _demand_types(values: Iterable[onnx.ValueInfoProto]) -> None:

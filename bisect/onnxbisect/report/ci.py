@@ -79,15 +79,7 @@ def gitlab(document: Report) -> str:
     findings = []
     for culprit in document["culprits"]:
         origins = ((origin["file"], origin["line"]) for origin in culprit["origin"])
-        # GitLab accepts only relative paths below the repository.
-        traced = next(
-            (
-                (file, line)
-                for file, line in origins
-                if file and (not re.match(r"[\\/]|[A-Za-z]:|<", file) and ".." not in re.split(r"[\\/]", file))
-            ),
-            None,
-        )
+        traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
         path, line = traced or (model_path(document), 1)
         places = plural(len(culprit["occurrences"]), "place")
         lines = "; ".join(it.text for it in culprit_words.source_lines(culprit)[:_LINES])
@@ -108,6 +100,11 @@ def gitlab(document: Report) -> str:
             }
         )
     return json.dumps(findings, indent=1) + "\n"
+
+
+def _relative(path: str) -> bool:
+    """Whether the path is relative; GitLab accepts only paths below the repository."""
+    return not re.match(r"[\\/]|[A-Za-z]:|<", path) and ".." not in re.split(r"[\\/]", path)
 
 
 _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from onnxbisect.report.ci import gitlab, junit, sarif
-from onnxbisect.report.contents import Report, culprit_dir_name
+from onnxbisect.report.contents import Report, Reproduce, culprit_dir_name
 from onnxbisect.report.html import CulpritLinks, Link, Links, html
 from onnxbisect.report.markdown import culprit_readme, markdown
 
@@ -51,16 +51,7 @@ def write(
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     if "reproduce" in document:
-        repro = document["reproduce"]
-        out = out_dir.absolute()
-        document = {
-            **document,
-            "reproduce": (
-                {"folder": _relative(Path(repro["folder"]), out), "report": _relative(out, Path(repro["folder"]))}
-                if "folder" in repro
-                else {"backend": _relative(Path(repro["backend"]), out)}
-            ),
-        }
+        document = {**document, "reproduce": _seen_from(document["reproduce"], out_dir.absolute())}
     written: list[Path] = []
     links: dict[int, CulpritLinks] = {}
     folders = culprit_dirs(document)
@@ -106,6 +97,13 @@ def put(path: Path, content: Path | bytes) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def _seen_from(place: Reproduce, out: Path) -> Reproduce:
+    """The field with paths relative to the report's folder `out`."""
+    if "folder" in place:
+        return {"folder": _relative(Path(place["folder"]), out), "report": _relative(out, Path(place["folder"]))}
+    return {"backend": _relative(Path(place["backend"]), out)}
 
 
 def _relative(path: Path, start: Path) -> str:

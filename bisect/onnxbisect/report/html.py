@@ -232,16 +232,7 @@ def _cell(units: UnitsEntry, state: str, index: int, run: int, x: int, number: i
 def surroundings(around: Surroundings) -> Markup:
     """The culprit's nodes in a frame of their own colour, with the nodes before and after; flow is left to right."""
     nodes, edges = around["nodes"], around["edges"]
-    # Longest path from the left; sources then move right, next to their first consumer.
-    count = len(nodes)
-    layer = [0] * count
-    for _round in range(count):
-        for edge in edges:
-            layer[edge["to"]] = max(layer[edge["to"]], layer[edge["from"]] + 1)
-    for index in range(count):
-        after = [layer[edge["to"]] for edge in edges if edge["from"] == index]
-        if after and not any(edge["to"] == index for edge in edges):
-            layer[index] = min(after) - 1
+    layer = _layers(len(nodes), edges)
     rows: dict[int, int] = {}
 
     def place(column: int) -> tuple[int, int]:
@@ -275,6 +266,19 @@ def surroundings(around: Surroundings) -> Markup:
     return Markup(
         '<svg class="around {4}" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">{3}</svg>'
     ).format(width, tallest * _ROW + 6, label, Markup().join(parts), kind)
+
+
+def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
+    """Longest path from the left; sources then move right, next to their first consumer."""
+    layer = [0] * count
+    for _round in range(count):
+        for edge in edges:
+            layer[edge["to"]] = max(layer[edge["to"]], layer[edge["from"]] + 1)
+    for index in range(count):
+        after = [layer[edge["to"]] for edge in edges if edge["from"] == index]
+        if after and not any(edge["to"] == index for edge in edges):
+            layer[index] = min(after) - 1
+    return layer
 
 
 def _node(spot: tuple[int, int], node: DrawnNode) -> Markup:

@@ -178,18 +178,7 @@ class _Row:
 
 def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
     """The overview as JSON values. Names and messages are unescaped."""
-    rows: list[_Row] = []
-    for it in asked:
-        for culprit in it.report["culprits"] if it.report else ():
-            row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
-            row.places = {_units(text) for text in culprit["occurrence_units"]}
-            alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
-            for other in alike:
-                if other.places & row.places:
-                    row.places |= other.places
-                    rows.remove(other)
-            rows.append(row)
-    rows = sorted(rows, key=lambda row: min(next(members(place), 0) for place in row.places))
+    rows = sorted(_rows(asked), key=lambda row: min(next(members(place), 0) for place in row.places))
     culprits: list[OverviewCulprit] = []
     for row in rows:
         places = sorted(row.places, key=lambda place: list(members(place)))
@@ -201,12 +190,6 @@ def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
                 "cells": {it.label: _cell(row, places, it) for it in asked},
             }
         )
-    tables = {
-        it.label: {(row["domain"], row["op"]): row for row in (it.report["op_table"] if it.report else ())}
-        for it in asked
-    }
-    unasked: OverviewOpCell = {"verdict": "unknown", "failing": 0}
-    found = {op: row["nodes"] for table in tables.values() for op, row in table.items()}
     return {
         "format": FORMAT,
         "model": {
@@ -217,19 +200,7 @@ def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
         },
         "targets": [_target(it) for it in asked],
         "culprits": culprits,
-        "ops": [
-            {
-                "op": op_name(*op),
-                "nodes": found[op],
-                "cells": {
-                    label: {"verdict": table[op]["verdict"], "failing": table[op]["failing"]}
-                    if op in table
-                    else unasked
-                    for label, table in tables.items()
-                },
-            }
-            for op in sorted(found)
-        ],
+        "ops": _ops(asked),
     }
 
 
@@ -258,6 +229,21 @@ def _target(asked: TargetReport) -> OverviewTarget:
     }
 
 
+def _rows(asked: Sequence[TargetReport]) -> list[_Row]:
+    rows: list[_Row] = []
+    for it in asked:
+        for culprit in it.report["culprits"] if it.report else ():
+            row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
+            row.places = {_units(text) for text in culprit["occurrence_units"]}
+            alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
+            for other in alike:
+                if other.places & row.places:
+                    row.places |= other.places
+                    rows.remove(other)
+            rows.append(row)
+    return rows
+
+
 def _cell(row: _Row, places: Sequence[UnitSet], asked: TargetReport) -> OverviewCell:
     refused, passing = 0, 0
     state: CellState
@@ -277,6 +263,27 @@ def _cell(row: _Row, places: Sequence[UnitSet], asked: TargetReport) -> Overview
     else:
         state = "passes" if passing == len(places) else "unknown"
     return {"state": state, "refused": refused, "passing": passing, "culprits": list(involved)}
+
+
+def _ops(asked: Sequence[TargetReport]) -> list[OverviewOp]:
+    """Each op of the model by target, by name."""
+    tables = {
+        it.label: {(row["domain"], row["op"]): row for row in (it.report["op_table"] if it.report else ())}
+        for it in asked
+    }
+    unasked: OverviewOpCell = {"verdict": "unknown", "failing": 0}
+    found = {op: row["nodes"] for table in tables.values() for op, row in table.items()}
+    return [
+        {
+            "op": op_name(*op),
+            "nodes": found[op],
+            "cells": {
+                label: {"verdict": table[op]["verdict"], "failing": table[op]["failing"]} if op in table else unasked
+                for label, table in tables.items()
+            },
+        }
+        for op in sorted(found)
+    ]
 
 
 def _units(text: str) -> UnitSet:

@@ -74,10 +74,14 @@ def _every(edges: Sequence[UnitSet], most: int) -> list[UnitSet] | None:
         grown: set[UnitSet] = set()
         for done in sets:
             grown.update([done] if done & edge else [done | 1 << unit for unit in members(edge)])
-        sets = {one for one in grown if not any(other != one and is_subset(other, one) for other in grown)}
+        sets = _minimal(grown)
         if len(sets) > most:
             return None
     return list(sets)
+
+
+def _minimal(sets: set[UnitSet]) -> set[UnitSet]:
+    return {one for one in sets if not any(other != one and is_subset(other, one) for other in sets)}
 
 
 def _covering(
@@ -85,24 +89,14 @@ def _covering(
 ) -> tuple[list[UnitSet], bool]:
     several = [occurrences for occurrences in patterns if len(occurrences[0]) > 1]
     kept_sets = _Kept(edges)
-    groups: dict[UnitSet, list[UnitSet]] = {}  # they share no unit with each other
-    for edge in edges:
-        shared = [units for units in groups if units & edge]
-        groups[edge | union(shared)] = [edge, *(one for units in shared for one in groups.pop(units))]
-    each = [_every(group, MOST) for group in groups.values()]
+    each = [_every(group, MOST) for group in _groups(edges)]
     for number in range(max(len(ways or ()) for ways in each)):
         chosen = (sorted(ways, key=sort_key)[number % len(ways)] for ways in each if ways)
         kept_sets.keep(kept_sets.units & ~union(chosen))
     for role in range(max(len(occurrences[0]) for occurrences in several) if None in each else 0):
         broken = of(occurrence[role % len(occurrence)] for occurrences in several for occurrence in occurrences)
         kept_sets.keep(kept_sets.units & ~broken)
-    units = union(edges)
-    near = [
-        (one, other)
-        for one in members(units)
-        for other in members(universe.ball(1 << one, _NEAR) & units)
-        if other > one
-    ]
+    near = _near_pairs(universe, edges)
     while wanted := kept_sets.apart(near):
         if len(kept_sets.found) >= MOST:
             return kept_sets.broken, True
@@ -112,6 +106,25 @@ def _covering(
             return kept_sets.broken, True
         kept_sets.keep_pairs(wanted)
     return kept_sets.broken, False
+
+
+def _groups(edges: Sequence[UnitSet]) -> list[list[UnitSet]]:
+    """The occurrences in groups that share no unit with each other."""
+    groups: dict[UnitSet, list[UnitSet]] = {}
+    for edge in edges:
+        shared = [units for units in groups if units & edge]
+        groups[edge | union(shared)] = [edge, *(one for units in shared for one in groups.pop(units))]
+    return list(groups.values())
+
+
+def _near_pairs(universe: Universe, edges: Sequence[UnitSet]) -> list[tuple[int, int]]:
+    units = union(edges)
+    return [
+        (one, other)
+        for one in members(units)
+        for other in members(universe.ball(1 << one, _NEAR) & units)
+        if other > one
+    ]
 
 
 class _Kept:
@@ -133,7 +146,7 @@ class _Kept:
     def keep(self, kept: UnitSet) -> None:
         """Add a set without an occurrence, extended until no further unit fits."""
         for unit in members(self.units & ~kept):
-            if not any(is_subset(edge, kept | 1 << unit) for edge in self._edges_of[unit]):
+            if self._fits(unit, kept):
                 kept |= 1 << unit
         if kept not in self.found:
             self.found.append(kept)
@@ -178,3 +191,6 @@ class _Kept:
         if any(is_subset(both, kept) for kept in self.found):
             return False
         return both not in self._edges_of[one] and not any(is_subset(edge, both) for edge in self._edges_of[one])
+
+    def _fits(self, unit: int, kept: UnitSet) -> bool:
+        return not any(is_subset(edge, kept | 1 << unit) for edge in self._edges_of[unit])

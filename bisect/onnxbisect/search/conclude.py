@@ -54,7 +54,8 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
     record = Oracle(universe, verdicts, recheck)
     seen = seen_to_fail(universe, oracle, search.state)
     # Units of single suspects in groups that were not asked, like groups of ops elsewhere that fail alone and passed
-    # together: a compiler that fuses those may fuse these.
+    # together: a compiler that fuses those may fuse these. Asking would not settle it: where ops fail or pass by what
+    # is beside them, each answer raises the next question.
     doubted = union(universe.variant_members[variant] for variant in search.state.only_alone)
     groups = passed_together(universe, record.passing, doubted, universe.everything)
     singles = [suspect for suspect in search.state.suspects if suspect.single]

@@ -165,13 +165,7 @@ def _be_model_process(channel: socket.socket, lines: IO[bytes], setup: Setup) ->
         layout = PreparedFiles.of(setup, own)
     confined = confine(setup, own, layout)
     if confined is not None:
-        # end with the exit code or signal of the confined process
-        code = os.waitstatus_to_exitcode(confined)
-        if code < 0:
-            with suppress(OSError):  # SIGKILL's handler cannot be changed
-                signal.signal(-code, signal.SIG_DFL)
-            os.kill(os.getpid(), -code)
-        os._exit(max(code, 0) or int(code < 0))
+        _end_like(confined)
 
     def send(message: Mapping[str, Any]) -> None:
         channel.sendall(json.dumps(message).encode() + b"\n")
@@ -182,6 +176,16 @@ def _be_model_process(channel: socket.socket, lines: IO[bytes], setup: Setup) ->
             answer = _answer(work, setup, json.loads(line))
             send(answer)
     os._exit(0)
+
+
+def _end_like(status: int) -> NoReturn:
+    """End with the exit code or signal of the confined process."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        with suppress(OSError):  # SIGKILL's handler cannot be changed
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(max(code, 0) or int(code < 0))
 
 
 def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
