@@ -84,6 +84,29 @@ def test_a_file_of_old_forms_compiles_after_four_calls_and_no_search(tmp_path: P
     assert [node.op_type for node in after] == ["LayerNormalization", "Mul", "Softmax", "Mul", "Relu"]
 
 
+def test_a_norm_with_a_reciprocal_compiles_with_a_division_after_two_calls(tmp_path: Path) -> None:
+    """QNN dies so of each RMSNorm with `torch.rsqrt`, as Llama and T5 have it, exported with `dynamo=True`."""
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8] x) => (float[1,4,8] y) <float two = {2}, float small = {0.00001}> {
+            [square] squared = Pow(x, two)
+            [mean] mean = ReduceMean <axes = [-1]> (squared)
+            [more] more = Add(mean, small)
+            [root] root = Sqrt(more)
+            [one] one = Reciprocal(root)
+            [y] y = Mul(x, one)
+        }"""),
+        path,
+    )
+    compiler = Dies("Reciprocal")
+    result = onnx_bisect.fix(path, backend=compiler, allow=Exactness.EXACT)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == "1 Reciprocal node written as Div"
+    assert compiler.calls == 2
+
+
 def test_what_the_tool_takes_as_it_is_stays(tmp_path: Path) -> None:
     compiler = Dies("Pow", "Sqrt", divides=False)
     result = onnx_bisect.fix(saved(tmp_path, PLAIN), backend=compiler)

@@ -15,7 +15,7 @@ from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.ranks import USUAL_RANK, few_dimensions, lower_ranks
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 from onnxbisect.file_remedies.removal import bound_masks, fold_constants, low_masks, remove_copies, remove_nan_guards
-from onnxbisect.file_remedies.usual_forms import divisions_to_products, erf_to_tanh, whole_norms
+from onnxbisect.file_remedies.usual_forms import BY_RULES
 from onnxbisect.model import Model
 from onnxbisect.model.gate import complaint
 from onnxbisect.model.model import Bounded, directly
@@ -46,9 +46,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     declarations.correct_declared_types,
     lower_opset,
     form.raise_opset,
-    whole_norms,
-    divisions_to_products,
-    erf_to_tanh,
+    *BY_RULES,
     few_dimensions,
     axes_to_attributes,
     form.write_defaults,
@@ -77,7 +75,7 @@ _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "co
 _BINDING = "bind-dimensions"
 _NO_HINTS = Hints()
 #: Write ops in the forms that compilers know best.
-_USUAL_FORMS = (few_dimensions.id, whole_norms.id, divisions_to_products.id, erf_to_tanh.id)
+_USUAL_FORMS = (few_dimensions.id, *(remedy.id for remedy in BY_RULES))
 REORDERING = declarations.reorder_nodes.id
 #: How a file is arranged, whatever its nodes compute: tried last, all at once, where the tool died of the file.
 _ARRANGEMENT = frozenset({REORDERING, form.constants_to_initializers.id, form.copy_shared_weights.id})
@@ -223,7 +221,7 @@ def may_have_unusual_forms(model: Model) -> bool:
     """Whether the model has what `usual_forms` looks for."""
     ops = {node.op_type for node in model.proto.graph.node}
     ranks = (len(kind.tensor_type.shape.dim) for kind in model.types.values())
-    return not ops.isdisjoint({"Sqrt", "Div", "Erf"}) or any(rank > USUAL_RANK for rank in ranks)
+    return not ops.isdisjoint({"Sqrt", "Div", "Erf", "Reciprocal"}) or any(rank > USUAL_RANK for rank in ranks)
 
 
 def usual_forms(model: Model, reader: Reader) -> dict[str, Exactness]:

@@ -12,7 +12,7 @@ from onnxbisect.language import count
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, apply, rewrite
 from onnxbisect.rewrites.families.activations import erf_tanh_closer
-from onnxbisect.rewrites.families.arithmetic import div_mul
+from onnxbisect.rewrites.families.arithmetic import div_mul, reciprocal_div
 from onnxbisect.rewrites.families.fusing import layernorm_fuse, layernorm_half_fuse
 
 #: The first operator set that has LayerNormalization.
@@ -37,6 +37,13 @@ def whole_norms(file: File, reader: Reader) -> RemediedFile:
     return RemediedFile(proto=proto, sentence=sentence, exactness=last.exactness)
 
 
+@file_remedy("reciprocals-to-divisions", answers="", exactness=Exactness.EXACT)
+def reciprocals_to_divisions(file: File, reader: Reader) -> RemediedFile:
+    """Div of one instead of Reciprocal, which `torch.rsqrt` is exported with in each RMSNorm."""
+    proto, used = _replaced(file, "Reciprocal", reciprocal_div)
+    return RemediedFile(proto=proto, sentence=f"{count(len(used), 'Reciprocal node')} written as Div")
+
+
 @file_remedy("divisions-to-products", answers="", exactness=Exactness.ROUNDING)
 def divisions_to_products(file: File, reader: Reader) -> RemediedFile:
     """Mul by the reciprocal instead of Div by a constant."""
@@ -49,6 +56,9 @@ def erf_to_tanh(file: File, reader: Reader) -> RemediedFile:
     """Tanh of a polynomial instead of Erf."""
     proto, used = _replaced(file, "Erf", erf_tanh_closer)
     return RemediedFile(proto=proto, sentence=f"{count(len(used), 'Erf node')} written as Tanh of a polynomial")
+
+
+BY_RULES = (whole_norms, reciprocals_to_divisions, divisions_to_products, erf_to_tanh)
 
 
 def _replaced(file: File, op: str, *rules: Rule) -> tuple[onnx.ModelProto, list[Rule]]:
