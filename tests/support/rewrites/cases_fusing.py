@@ -43,7 +43,7 @@ def written(
     return Instance(onnx.shape_inference.infer_shapes(model, data_prop=True), {"x": x}, scale)
 
 
-def _read_elsewhere(inside: Callable[[DrawFn], Instance], inner: str) -> Callable[[DrawFn], Instance]:
+def read_elsewhere(inside: Callable[[DrawFn], Instance], inner: str) -> Callable[[DrawFn], Instance]:
     """What is inside of the pattern is an output of the model, too."""
 
     def outside(draw: DrawFn) -> Instance:
@@ -69,7 +69,7 @@ def _gelu(draw: DrawFn) -> Instance:
     return written(draw, body, x, version=opset(draw, 20, 22), scale=np.abs(x), **numbers)
 
 
-case("gelu-fuse", _read_elsewhere(_gelu, "e"))(_gelu)
+case("gelu-fuse", read_elsewhere(_gelu, "e"))(_gelu)
 
 
 def _gelu_tanh(draw: DrawFn) -> Instance:
@@ -88,7 +88,7 @@ def _gelu_tanh(draw: DrawFn) -> Instance:
     return written(draw, body, x, version=opset(draw, 20, 22), scale=np.abs(x), **numbers)
 
 
-case("gelu-tanh-fuse", _read_elsewhere(_gelu_tanh, "q"))(_gelu_tanh)
+case("gelu-tanh-fuse", read_elsewhere(_gelu_tanh, "q"))(_gelu_tanh)
 
 
 _TO_SQUARE = (0.0, -0.0, 1.0, -1.0, 100.0, -100.0, 1e-4, 6e-8)

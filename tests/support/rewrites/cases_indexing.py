@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from support.rewrites.cases_fusing import read_elsewhere, written
 from support.rewrites.instances import FINITE, Constant, Instance, anything, case, floats, integers, node, opset, shape
 
 DrawFn = st.DrawFn
@@ -145,6 +146,24 @@ def _slice(draw: DrawFn, *, axes: int, steps: bool) -> Instance:
     return node("Slice", x, Constant(np.array(starts)), Constant(np.array(ends)), *more, opset=version)
 
 
+def _slice_with_steps(draw: DrawFn, axes: int) -> Instance:
+    """Some steps are negative, as those of a flip are."""
+    x = anything(draw, shape(draw, max(axes, 1), 4, 7))
+    chosen = draw(st.permutations(range(x.ndim)))[:axes]
+    cuts = [draw(_cuts(x.shape[axis])) for axis in chosen]
+    named = [axis - draw(st.sampled_from([0, x.ndim])) for axis in chosen]
+    starts, ends, steps = zip(*cuts, strict=True)
+    values = (Constant(np.array(it)) for it in (starts, ends, named, steps))
+    return node("Slice", x, *values, opset=draw(st.sampled_from([11, 13, 17])))
+
+
+def _cuts(size: int) -> st.SearchStrategy[tuple[int, int, int]]:
+    """Start, end and step that leave something of an axis; no step is 1."""
+    bounds = st.integers(-size - 2, size + 2) | st.sampled_from([2**63 - 1, -(2**63)])
+    cuts = st.tuples(bounds, bounds, st.sampled_from([-1, 2, -2, 3]))
+    return cuts.filter(lambda it: bool(range(size)[it[0] : it[1] : it[2]]))
+
+
 def _slice_backwards(draw: DrawFn) -> Instance:
     ends = (Constant(np.array([value])) for value in (-1, -100, draw(st.integers(0, 1)), -1))
     return node("Slice", anything(draw, (3, 4)), *ends)
@@ -156,7 +175,33 @@ def _slice_of_one_axis(draw: DrawFn) -> Instance:
 
 @case("slice-axes", _slice_of_one_axis)
 def _(draw: DrawFn) -> Instance:
-    return _slice(draw, axes=draw(st.integers(2, 3)), steps=draw(st.booleans()))
+    axes = draw(st.integers(2, 3))
+    return _slice_with_steps(draw, axes) if draw(st.booleans()) else _slice(draw, axes=axes, steps=False)
+
+
+@case("slice-gather", _slice_of_one_axis)
+def _(draw: DrawFn) -> Instance:
+    return _slice_with_steps(draw, draw(st.integers(1, 3)))
+
+
+def _slice_of_slice(draw: DrawFn) -> Instance:
+    x = floats(draw, shape(draw, 1, 4, 7))
+    sliced, stored = x, dict[str, list[int]]()
+    for number in "ab":
+        axis = draw(st.integers(0, x.ndim - 1))
+        start, end, step = draw(_cuts(sliced.shape[axis]))
+        cut = [slice(None)] * x.ndim
+        cut[axis] = slice(start, end, step)
+        sliced = sliced[tuple(cut)]
+        axis -= draw(st.sampled_from([0, x.ndim]))
+        stored |= {f"{number}{part}": [value] for part, value in zip("sexp", (start, end, axis, step), strict=True)}
+    body = "c = Slice(x, as, ae, ax, ap) y = Slice(c, bs, be, bx, bp)"
+    return written(draw, body, x, version=opset(draw, 11, 17), out=sliced.shape, **stored)
+
+
+@case("slice-merge", read_elsewhere(_slice_of_slice, "c"))
+def _(draw: DrawFn) -> Instance:
+    return _slice_of_slice(draw)
 
 
 def _step_too_large(draw: DrawFn) -> Instance:

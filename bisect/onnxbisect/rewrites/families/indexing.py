@@ -1,7 +1,7 @@
-"""Gather, Scatter, Slice and Split at constant places, in simpler forms."""
+"""Gather and Scatter at constant places, in simpler forms."""
 
 from itertools import pairwise
-from math import ceil, prod
+from math import prod
 
 import numpy as np
 from onnx import TensorProto
@@ -9,13 +9,11 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.rule import (
     AI_HUB,
-    CONVERTER_FIX,
     FINITE,
     OLIVE,
     SIGN_OF_ZERO,
     Domain,
     Values,
-    executorch,
     pytorch,
     rule,
     tidl,
@@ -155,81 +153,6 @@ def gatherelements_gather(at: Site) -> str:
     flat = np.ravel_multi_index(tuple(places), shape)
     picked = at.op("Gather", reshape(at, at.input(0), [prod(shape)]), at.constant(flat.ravel()), axis=0)
     return reshape(at, picked, indices.shape)
-
-
-def _ranges(at: Site) -> list[tuple[int, int, int, int]]:
-    """Axis, start, end and step of each axis that a Slice takes; ends within the tensor, steps positive."""
-    shape = at.shape(0)
-    if at.opset < 10:
-        starts, ends = at.attribute("starts", [0]), at.attribute("ends", [0])
-        axes, steps = at.attribute("axes", list(range(len(starts)))), [1] * len(starts)
-    else:
-        starts, ends = at.value(1).tolist(), at.value(2).tolist()
-        axes = at.value(3).tolist() if at.has(3) else list(range(len(starts)))
-        steps = at.value(4).tolist() if at.has(4) else [1] * len(starts)
-    at.demand(len(starts) == len(ends) == len(axes) == len(steps), "starts, ends, axes and steps differ in length")
-    found = []
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        at.demand(-len(shape) <= axis < len(shape), f"axis {axis} does not exist at rank {len(shape)}")
-        at.demand(step > 0, "a step is negative")
-        first, last, _ = slice(start, end, step).indices(shape[axis])
-        at.demand(first < last, "the slice is empty")
-        found.append((axis % len(shape), first, last, step))
-    at.demand(len({axis for axis, *_ in found}) == len(found), "an axis is named twice")
-    return found
-
-
-@pytorch("x[:, a:b][:, :, c:d] instead of x[:, a:b, c:d]")
-@rule("Slice -> Slice", Exactness.EXACT, rank=15, source=tidl("slice.py"))
-def slice_axes(at: Site) -> str:
-    """A Slice of several axes: one for each axis, in turn."""
-    ranges = _ranges(at)
-    at.demand(len(ranges) > 1, "the Slice has one axis")
-    tensor = at.input(0)
-    for axis, start, end, step in ranges:
-        tensor = slice_axis(at, tensor, axis, start, end, step)
-    return tensor
-
-
-@pytorch("x.reshape(n, c // 2, 2)[:, :, 0] instead of x[:, ::2]")
-@rule(
-    "Slice -> Slice Reshape Concat",
-    Exactness.EXACT,
-    rank=15,
-    source=executorch("arm/_passes/decompose_strided_slice_copy_pass.py"),
-)
-def slice_steps(at: Site) -> str:
-    """A step as an axis: every `step` neighbours get an axis of their own, of which the first is kept."""
-    ranges, shape, tensor = _ranges(at), list(at.shape(0)), at.input(0)
-    at.demand(any(step > 1 for *_, step in ranges), "every step is 1")
-    for axis, start, end, step in ranges:
-        count = ceil((end - start) / step)
-        span = start + count * step
-        if span <= shape[axis]:
-            tensor = slice_axis(at, tensor, axis, start, span)
-        else:  # the last place has no `step` neighbours: they are repeated from the first ones
-            rest = slice_axis(at, tensor, axis, start, shape[axis])
-            missing = span - shape[axis]
-            at.demand(missing <= shape[axis] - start, "the step is too large")
-            tensor = concat(at, [rest, slice_axis(at, tensor, axis, start, start + missing)], axis)
-        if step > 1:
-            split = reshape(at, tensor, [*shape[:axis], count, step, *shape[axis + 1 :]])
-            tensor = slice_axis(at, split, axis + 1, 0, 1)
-        shape[axis] = count
-        tensor = reshape(at, tensor, shape) if step > 1 else tensor
-    return tensor
-
-
-@pytorch("x[:, :a], x[:, a:] instead of x.split((a, b), 1)")
-@rule("Split -> Slice", Exactness.EXACT, rank=15, source=CONVERTER_FIX)
-def split_slices(at: Site) -> tuple[str, ...]:
-    """One Slice for each output."""
-    shape = at.shape(0)
-    axis = at.axis(len(shape))
-    ends = np.cumsum([at.output_shape(slot)[axis] for slot in range(len(at.node.output))]).tolist()
-    at.demand(ends[-1] == shape[axis], "the parts are not the whole")
-    bounds = pairwise([0, *ends])
-    return tuple(slice_axis(at, at.input(0), axis, start, end) for start, end in bounds)
 
 
 _MOST_PLACES = 1 << 22
