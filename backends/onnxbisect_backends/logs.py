@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onnxbisect.fingerprint import fingerprint, headline, plain
 from onnxbisect.language import english
-from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Outcome
 
 #: Groups that a pattern may have.
@@ -200,6 +200,19 @@ def unresolved(message: str, outcome: Outcome, kind: Kind = Kind.ERROR) -> Verdi
     return Verdict(status=Status.UNRESOLVED, kind=kind, message=message, seconds=outcome.seconds)
 
 
+def refused(outcome: Outcome, reading: Reading, tables: Sequence[Table] = ()) -> Verdict:
+    """The verdict on a model that the compiler refused, in the words of `reading`."""
+    return Verdict(
+        status=Status.FAIL,
+        kind=reading.kind or Kind.ERROR,
+        fingerprint=reading.fingerprint,
+        message=reading.message,
+        hints=reading.hints,
+        seconds=outcome.seconds,
+        tables=tuple(tables),
+    )
+
+
 def killed_from_outside(outcome: Outcome) -> bool:
     """Whether another process, or the kernel for lack of memory, ended the compile."""
     shot = outcome.signal in _OUTSIDE or outcome.exit_code == _KILLED
@@ -238,16 +251,16 @@ def crashed(outcome: Outcome, reading: Reading) -> Verdict | None:
     """The verdict if the compiler ended by a signal or a limit instead of an exit status."""
     if outcome.over_memory:
         held = f"{outcome.peak_memory >> 20} MB"
-        return _fail(Kind.RESOURCE, f"Killed at its memory limit, holding {held}", "memory limit", outcome, reading)
+        return _ended(Kind.RESOURCE, f"Killed at its memory limit, holding {held}", "memory limit", outcome, reading)
     number = outcome.signal or _CRASHES.get(outcome.exit_code or 0)
     if outcome.exit_code == 128 + _TOO_LARGE:
         number = _TOO_LARGE
     if number is None:
         return None
     if number == _TOO_LARGE:
-        return _fail(Kind.RESOURCE, "Wrote a file larger than the file limit", "file limit", outcome, reading)
+        return _ended(Kind.RESOURCE, "Wrote a file larger than the file limit", "file limit", outcome, reading)
     name = signal_name(number)
-    return _fail(Kind.CRASH, f"Killed by {name}", name, outcome, reading)
+    return _ended(Kind.CRASH, f"Killed by {name}", name, outcome, reading)
 
 
 def signal_name(number: int) -> str:
@@ -268,12 +281,7 @@ def last_words(outcome: Outcome) -> str:
     return outcome.broken.rstrip(".") or (lines[-1].rstrip(".!") if lines else english("its process died"))
 
 
-def _fail(kind: Kind, end: str, mark: str, outcome: Outcome, reading: Reading) -> Verdict:
-    return Verdict(
-        status=Status.FAIL,
-        kind=kind,
-        fingerprint=f"{mark}: {reading.fingerprint}" if reading.fingerprint else mark,
-        message=f"{end}. Its last words: {reading.message}" if reading.message else f"{end}, without a word.",
-        hints=reading.hints,
-        seconds=outcome.seconds,
-    )
+def _ended(kind: Kind, end: str, mark: str, outcome: Outcome, reading: Reading) -> Verdict:
+    fingerprint = f"{mark}: {reading.fingerprint}" if reading.fingerprint else mark
+    message = f"{end}. Its last words: {reading.message}" if reading.message else f"{end}, without a word."
+    return refused(outcome, Reading(kind=kind, fingerprint=fingerprint, message=message, hints=reading.hints))

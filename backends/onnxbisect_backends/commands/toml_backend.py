@@ -15,7 +15,7 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.fingerprint import fingerprint, plain
 from onnxbisect.language import english
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict import Status, Verdict
 from onnxbisect_backends.commands.definition import (
     UNKNOWN,
     Definition,
@@ -27,7 +27,16 @@ from onnxbisect_backends.commands.definition import (
 )
 from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, crashed, read_log, unfinished, unresolved
+from onnxbisect_backends.logs import (
+    Pattern,
+    Reading,
+    compile_pattern,
+    crashed,
+    read_log,
+    refused,
+    unfinished,
+    unresolved,
+)
 from onnxbisect_backends.options import VerifyOptions, read_options, unknown
 from onnxbisect_backends.sandbox.confined_view import listed
 from onnxbisect_backends.sandbox.process import clean_env, find_executable, inherited, not_found, run, with_artifacts
@@ -60,15 +69,9 @@ def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome
     if not why:
         return Verdict(status=Status.PASS, hints=reading.hints, seconds=outcome.seconds)
     # the last line of a successful compile is no complaint, unless a pattern matched
-    said = reading.message if reading.kind or not good_exit else ""
-    return Verdict(
-        status=Status.FAIL,
-        kind=reading.kind or Kind.ERROR,
-        fingerprint=reading.fingerprint if said else fingerprint(why),
-        message=said or why,
-        hints=reading.hints,
-        seconds=outcome.seconds,
-    )
+    if not reading.message or (good_exit and not reading.kind):
+        reading = replace(reading, fingerprint=fingerprint(why), message=why)
+    return refused(outcome, reading)
 
 
 def _missed(rules: Success, outcome: Outcome, reading: Reading) -> str:

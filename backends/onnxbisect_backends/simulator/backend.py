@@ -22,7 +22,7 @@ from onnxbisect.fingerprint import fingerprint
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.logs import signal_name, unfinished
+from onnxbisect_backends.logs import Reading, refused, signal_name, unfinished
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.simulator.profiles import LogDetail, OpSupport, Profile, load, shipped
 from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, parse_chain, refusals
@@ -240,25 +240,24 @@ class WhitelistBackend:
 
     def judge(self, outcome: Outcome) -> Verdict:
         """The verdict; hints are limited to what the report mode reveals."""
-        seconds = outcome.seconds
         if (verdict := unfinished(outcome)) is not None:
             return verdict
         if outcome.signal is not None:
             name = signal_name(outcome.signal)
-            message = f"Killed by {name}, without a word."
-            return Verdict(status=Status.FAIL, kind=Kind.CRASH, message=message, fingerprint=name, seconds=seconds)
+            crash = Reading(kind=Kind.CRASH, message=f"Killed by {name}, without a word.", fingerprint=name)
+            return refused(outcome, crash)
         if outcome.exit_code == 0:
-            return Verdict(status=Status.PASS, seconds=seconds)
+            return Verdict(status=Status.PASS, seconds=outcome.seconds)
         said = read_back(outcome.log)
         if said is None:
-            return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="failed without a word", seconds=seconds)
+            return refused(outcome, Reading(message="failed without a word"))
         return Verdict(
             status=Status.UNRESOLVED if said.kind in (Kind.INVALID, Kind.UNKNOWN) else Status.FAIL,
             kind=said.kind,
             message=said.message,
             fingerprint=fingerprint(said.blanked),
             hints=said.hints,
-            seconds=seconds,
+            seconds=outcome.seconds,
         )
 
 

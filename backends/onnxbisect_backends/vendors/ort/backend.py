@@ -4,6 +4,7 @@ A real compiler that is always at hand: it refuses unknown ops, dtypes without a
 """
 
 import re
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from pydantic import ConfigDict, Field
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.logs import crashed, pattern, read_log, unfinished, unresolved
+from onnxbisect_backends.logs import crashed, pattern, read_log, refused, unfinished, unresolved
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.sandbox.process import with_artifacts
 from onnxbisect_backends.verifying import computed, run_onnxruntime
@@ -117,11 +118,5 @@ class OnnxRuntimeBackend:
             return verdict
         if outcome.exit_code != _REFUSED:
             return unresolved(reading.message, outcome)
-        return Verdict(
-            status=Status.FAIL,
-            kind=reading.kind or Kind.ERROR,
-            fingerprint=reading.fingerprint,
-            message=PREAMBLE.sub("", reading.message) or "Refused, without a word.",
-            hints=reading.hints,
-            seconds=outcome.seconds,
-        )
+        message = PREAMBLE.sub("", reading.message) or "Refused, without a word."
+        return refused(outcome, replace(reading, message=message))

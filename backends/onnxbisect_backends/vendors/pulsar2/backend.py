@@ -19,7 +19,7 @@ from onnxbisect.model.runnable import Sample
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.logs import crashed, unfinished, unresolved, write_script
+from onnxbisect_backends.logs import Reading, crashed, refused, unfinished, unresolved, write_script
 from onnxbisect_backends.options import OptionHelp, explained
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import clean_env, find_executable, run, with_artifacts
@@ -168,36 +168,26 @@ class Pulsar2Backend:
         if verdict := crashed(outcome, reading):
             return verdict
         ended = f"Ended with exit status {outcome.exit_code} and without {_RESULT.name}"
-        said = reading.message if reading.kind or outcome.exit_code else ""
-        return Verdict(
-            status=Status.FAIL,
-            kind=reading.kind or Kind.ERROR,
-            fingerprint=reading.fingerprint if said else "no compiled model",
-            message=said or f"{ended}, without a word.",
-            hints=reading.hints,
-            seconds=outcome.seconds,
-            tables=tables,
-        )
+        if not reading.message or not (reading.kind or outcome.exit_code):
+            reading = replace(reading, fingerprint="no compiled model", message=f"{ended}, without a word.")
+        return refused(outcome, reading, tables)
 
     def _imprecise(self, tables: Sequence[Table], outcome: Outcome) -> Verdict | None:
         """A failure if a layer's cosine is lower than the user's limit, though the model was compiled."""
         least = self._settings.own.least_cosine
         if least is None or outcome.exit_code != 0 or _RESULT not in outcome.artifacts:
             return None
-        found = [layer for table in tables for layer in texts.layers(table)]
-        low = [layer for layer in found if layer.cosine < least]
+        low = [layer for table in tables for layer in texts.layers(table) if layer.cosine < least]
         if not low:
             return None
         more = f" (and {len(low) - 1} more layers)" if len(low) > 1 else ""
-        return Verdict(
-            status=Status.FAIL,
+        found = Reading(
             kind=Kind.NUMERIC,
             fingerprint="cosine below least_cosine",
             message=f"{low[0].type} '{low[0].node}' has a cosine of {low[0].cosine:g}, less than {least:g}{more}",
             hints=Hints(nodes=tuple(layer.node for layer in low)),
-            seconds=outcome.seconds,
-            tables=tuple(tables),
         )
+        return refused(outcome, found, tables)
 
     @property
     def _gpus(self) -> bool:

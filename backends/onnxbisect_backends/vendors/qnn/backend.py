@@ -20,7 +20,7 @@ from onnxbisect.fingerprint import fingerprint, headline
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.logs import crashed, read_log, unfinished, unresolved, write_script
+from onnxbisect_backends.logs import Reading, crashed, read_log, refused, unfinished, unresolved, write_script
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options, unknown
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions
@@ -193,15 +193,10 @@ class QnnBackend:
         trouble = read_log(outcome.log, NO_ANSWER)
         if outcome.exit_code != _REFUSED or trouble.kind is not None:
             return unresolved(PREAMBLE.sub("", trouble.message), outcome)
-        return Verdict(
-            status=Status.FAIL,
-            kind=reading.kind or Kind.ERROR,
-            fingerprint=reading.fingerprint,
-            message=PREAMBLE.sub("", reading.message) or "Refused, without a word.",
-            # before a failure to finalise, the list is from before functions are inlined
-            hints=reading.hints if reading.kind is Kind.UNSUPPORTED else Hints(),
-            seconds=outcome.seconds,
-        )
+        # before a failure to finalise, the list is from before functions are inlined
+        hints = reading.hints if reading.kind is Kind.UNSUPPORTED else Hints()
+        message = PREAMBLE.sub("", reading.message) or "Refused, without a word."
+        return refused(outcome, replace(reading, message=message, hints=hints))
 
     def _provider_options(self) -> dict[str, str]:
         options = self._options
@@ -232,8 +227,7 @@ def _unsupported(support: Support, outcome: Outcome) -> Verdict:
     reasons = ["" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!") for one in causes]
     said = tuple(dict.fromkeys(zip((one.op for one in causes), reasons, strict=True)))
     words = ", ".join(f"{op} ({why})" if why else op for op, why in said)
-    return Verdict(
-        status=Status.FAIL,
+    found = Reading(
         kind=Kind.UNSUPPORTED,
         fingerprint=fingerprint(f"unsupported nodes: {'; '.join(sorted({why for _, why in said}))}"),
         message=headline(f"Unsupported nodes in QNN EP: {' '.join(words.split())}"),
@@ -241,5 +235,5 @@ def _unsupported(support: Support, outcome: Outcome) -> Verdict:
             ops=tuple(dict.fromkeys(one.op for one in causes if one.node)),
             nodes=tuple(one.node for one in causes if one.node),
         ),
-        seconds=outcome.seconds,
     )
+    return refused(outcome, found)

@@ -16,9 +16,9 @@ from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
 from onnxbisect.language import nearest
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.logs import crashed, read_log, unfinished, unresolved, write_script
+from onnxbisect_backends.logs import Reading, crashed, read_log, refused, unfinished, unresolved, write_script
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
@@ -262,18 +262,13 @@ class RknnBackend:
         rule, fused = log.fusion(said)
         if rule:
             message = f"{message} (fusing by the rule {rule}; --option disable_rules={rule} goes without it)"
-        return Verdict(
-            status=Status.FAIL,
-            kind=reading.kind or Kind.ERROR,
-            fingerprint=f"{rule}: {reading.fingerprint}" if rule else reading.fingerprint,
-            message=message,
-            hints=Hints(
-                ops=reading.hints.ops,
-                nodes=(*reading.hints.nodes, *fused.nodes),
-                tensors=(*reading.hints.tensors, *fused.tensors),
-            ),
-            seconds=outcome.seconds,
+        mark = f"{rule}: {reading.fingerprint}" if rule else reading.fingerprint
+        hints = replace(
+            reading.hints,
+            nodes=(*reading.hints.nodes, *fused.nodes),
+            tensors=(*reading.hints.tensors, *fused.tensors),
         )
+        return refused(outcome, replace(reading, fingerprint=mark, message=message, hints=hints))
 
     @cached_property
     def _rules(self) -> frozenset[str]:
@@ -320,26 +315,22 @@ class RknnBackend:
         tables = ((log.placement(found),) if found else ()) + ((overflow,) if overflow else ())
         if self._options.overflow == "forbid" and overflow:
             register, _, most, largest, _ = overflow.rows[0]
-            return Verdict(
-                status=Status.FAIL,
+            overflowed = Reading(
                 kind=Kind.UNSUPPORTED,
                 fingerprint="a value exceeds its register of the NPU",
                 message=f"A value of {largest} exceeds register {register} of the NPU, which takes {most} at most.",
-                seconds=outcome.seconds,
-                tables=tables,
             )
+            return refused(outcome, overflowed, tables)
         if self._options.fallback == "allow" or not strayed:
             return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=tables)
         more = f" and {len(strayed) - 1} more" if len(strayed) > 1 else ""
-        return Verdict(
-            status=Status.FAIL,
+        fell_back = Reading(
             kind=Kind.FALLBACK,
             fingerprint=f"runs on the {strayed[0].target}",
             message=headline(f"{strayed[0].called} runs on the {strayed[0].target}{more}."),
             hints=log.pointing_at(strayed),
-            seconds=outcome.seconds,
-            tables=tables,
         )
+        return refused(outcome, fell_back, tables)
 
 
 def _bounded(limits: Limits, size: int) -> Limits:

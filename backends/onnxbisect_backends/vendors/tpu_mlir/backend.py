@@ -17,7 +17,7 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.logs import crashed, read_log, unfinished, unresolved, write_script
+from onnxbisect_backends.logs import crashed, read_log, refused, unfinished, unresolved, write_script
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.samples import made_up, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, inherited, run, with_artifacts
@@ -249,10 +249,9 @@ class TpuMlirBackend:
             return verdict
         outcome = replace(outcome, log=log.last_comparison(outcome.log))
         reading = read_log(outcome.log, log.PATTERNS)
-        seconds = outcome.seconds
         made = {str(path) for path in outcome.artifacts}
         if outcome.exit_code == 0 and self._result in made and not reading.refused:
-            return Verdict(status=Status.PASS, seconds=seconds, tables=log.compared(outcome.log))
+            return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=log.compared(outcome.log))
         no_question = any(pattern.regex.search(outcome.log) for pattern in log.NO_QUESTION)
         if no_question or outcome.exit_code in _NOT_ASKED or log.broke_comparing(outcome.log):
             return unresolved(reading.message, outcome, reading.kind or Kind.ERROR)
@@ -270,16 +269,11 @@ class TpuMlirBackend:
             # the tool prints a set in arbitrary order
             hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)), unfolded=log.unfolded(outcome.log))
         reading = replace(reading, hints=hints)
-        return crashed(outcome, reading) or Verdict(
-            status=Status.FAIL,
-            kind=reading.kind or Kind.ERROR,
-            fingerprint=reading.fingerprint,
-            message=reading.message.removeprefix("[onnx-bisect] ")
-            or f"Ended with exit status {outcome.exit_code} and without '{self._result}'.",
-            hints=hints,
-            seconds=seconds,
-            tables=tables,
-        )
+        if verdict := crashed(outcome, reading):
+            return verdict
+        silent = f"Ended with exit status {outcome.exit_code} and without '{self._result}'."
+        message = reading.message.removeprefix("[onnx-bisect] ") or silent
+        return refused(outcome, replace(reading, message=message), tables)
 
     @property
     def _quantize(self) -> str:
