@@ -189,33 +189,13 @@ class Prober:
         probe.parent.mkdir()
         workdir.mkdir()
         with self._cutting:
-            entered = perf_counter()
-            try:
-                renamed = write(units, probe)
-            except MemoryError:
-                raise
-            except Exception as error:  # a piece that cannot be cut is one unanswered probe
-                demand_plenty(folder, error)
-                return ProbeResult(
-                    answer=_unresolved(Kind.INVALID, f"could not be cut: {error}"),
-                    compiled=False,
-                    engine_seconds=perf_counter() - entered,
-                )
-            if self._samples is not None:
-                try:
-                    self._samples(probe, renamed)
-                except MemoryError:
-                    raise
-                except Exception as error:
-                    demand_plenty(folder, error)
-                    return ProbeResult(
-                        answer=_unresolved(Kind.ERROR, f"its input samples could not be written: {error}"),
-                        compiled=False,
-                        engine_seconds=perf_counter() - entered,
-                    )
-        engine_seconds = perf_counter() - entered
-        written = _files(probe)
-        stamps = _stamps(written)
+            began = perf_counter()
+            renamed = self._write_files(write, units, probe)
+        engine_seconds = perf_counter() - began
+        if isinstance(renamed, Answer):
+            return ProbeResult(answer=renamed, compiled=False, engine_seconds=engine_seconds)
+        files = _files(probe)
+        stamps = _stamps(files)
 
         limits = self._limits
         if limits.confinement is not None:
@@ -238,27 +218,22 @@ class Prober:
             demand_plenty(folder, error)
             what = f"the backend raised {type(error).__name__}: {error}"
             return ProbeResult(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
+
         if verdict.passed and self._keep is not None and units == self._keep.units and not as_part:
             keep_products(self._backend, outcome, workdir, self._keep.folder)
         if verdict.status is not Status.UNRESOLVED:
             self._compiled.append(Compiled(units=units, seconds=outcome.seconds, passed=verdict.passed))
-        if renamed:  # the log has the probe's names
-            hints = verdict.hints
-            nodes, tensors, right = (
-                tuple(renamed.get(name, name) for name in names) for names in (hints.nodes, hints.tensors, hints.right)
-            )
-            verdict = replace(verdict, hints=replace(hints, nodes=nodes, tensors=tensors, right=right))
+        verdict = _in_names_of_model(verdict, renamed)
         file_sha256 = ""
         if verdict.failed:
             began = perf_counter()
-            if _stamps(written) != stamps:  # the compiler changed or removed its input
+            if _stamps(files) != stamps:  # the compiler changed or removed its input
                 probe = folder / "again" / PROBE_NAME
                 probe.parent.mkdir()
                 with self._cutting:
                     write(units, probe)
-                written = _files(probe)
-            file_sha256 = _digest(written)
-            objection = self._objection(units, probe)
+                files = _files(probe)
+            file_sha256, objection = _digest(files), self._objection(units, probe)
             engine_seconds += perf_counter() - began
             if objection is not None:
                 demand_plenty(folder)  # the checks cannot tell an unreadable file from an invalid one
@@ -266,6 +241,21 @@ class Prober:
         answer = Answer(verdict=verdict, file_sha256=file_sha256, log=shorten_log(outcome.log))
         interrupted = verdict.status is Status.UNRESOLVED and killed_from_outside(outcome) and oom_kills() == kills
         return ProbeResult(answer=answer, compiled=True, engine_seconds=engine_seconds, interrupted=interrupted)
+
+    def _write_files(self, write: WriteProbe, units: UnitSet, probe: Path) -> Mapping[str, str] | Answer:
+        """Write the probe and its samples; returns the names that differ, or the answer if they cannot be written."""
+        kind, problem = Kind.INVALID, "could not be cut"
+        try:
+            renamed = write(units, probe)
+            kind, problem = Kind.ERROR, "its input samples could not be written"
+            if self._samples is not None:
+                self._samples(probe, renamed)
+        except MemoryError:
+            raise
+        except Exception as error:  # a piece that cannot be cut is one unanswered probe
+            demand_plenty(probe.parent, error)
+            return _unresolved(kind, f"{problem}: {error}")
+        return renamed
 
 
 def keep_products(backend: Backend, outcome: Outcome, workdir: Path, folder: Path) -> None:
@@ -302,6 +292,15 @@ def _stamps(files: Sequence[Path]) -> list[tuple[int, int]] | None:
         return [(status.st_ino, status.st_ctime_ns) for status in map(Path.stat, files)]
     except FileNotFoundError:
         return None
+
+
+def _in_names_of_model(verdict: Verdict, renamed: Mapping[str, str]) -> Verdict:
+    """The verdict with the model's names in its hints: the log has those of the probe."""
+    nodes, tensors, right = (
+        tuple(renamed.get(name, name) for name in names)
+        for names in (verdict.hints.nodes, verdict.hints.tensors, verdict.hints.right)
+    )
+    return replace(verdict, hints=replace(verdict.hints, nodes=nodes, tensors=tensors, right=right))
 
 
 def _given_up(outcome: Outcome, usual: TimeLimit | None) -> Verdict | None:
