@@ -26,11 +26,11 @@ from onnxbisect.export.plan import (
     Tree,
     plan,
 )
-from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, html, markdown, sarif, some
+from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, html, markdown, sarif
 from onnxbisect.json_form import to_json
 from onnxbisect.language import ENGLISH, english, within
 from onnxbisect.report.files import put
-from onnxbisect.report.text import clip, slug
+from onnxbisect.report.text import clip, listed, slug
 from onnxbisect_backends.exporting.checking import ExportCheck, check, write_samples
 from onnxbisect_backends.exporting.probe import Described, ExportProcess, How, Line, active_python, changed, settings_of
 from onnxbisect_backends.exporting.probe import Exported as Answered
@@ -298,7 +298,7 @@ class _Asking:
         own = {it.module for it in outcome.undecided} | set(failing)
         foreign = self.described.foreign
         with within(ENGLISH):
-            names = some(foreign)
+            names = listed(foreign)
         alone = english("Not asked alone, since they take or return other things than tensors: {names}.", names=names)
         return ExportReport(
             source=source,

@@ -1,6 +1,6 @@
 """The result of an export as a document, which is also its JSON, and its forms for a terminal and in Markdown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -11,7 +11,7 @@ from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _, english, in_english
 from onnxbisect.report.ci import located, log, text
 from onnxbisect.report.html import environment
-from onnxbisect.report.text import clean, plural
+from onnxbisect.report.text import clean, listed, plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ def _about(one: Blamed) -> Iterable[str]:
         yield f"{line(one.place)}  {one.place.source}"
     yield one.message
     if len(one.places) > 1:
-        yield _("at {places}: {names}", places=plural(len(one.places), "place"), names=some(one.places))
+        yield _("at {places}: {names}", places=plural(len(one.places), "place"), names=listed(one.places))
     yield _("instead: {remedy}", remedy=phrase(one.remedy))
     for it in one.tried:
         why = f" ({it.message})" if it.message else ""
@@ -183,14 +183,14 @@ def exports(it: Component) -> str:
     """`yes`, `no`, or without which modules in it."""
     if it.exports and not it.failing:
         return _("yes")
-    return _("without {names}", names=some(it.failing)) if it.exports else _("no")
+    return _("without {names}", names=listed(it.failing)) if it.exports else _("no")
 
 
 def part(it: ExportedPart) -> str:
     """What is known of a part, in one line."""
     named = _name(it.path)
     exported = (
-        _("{module} exports, with stand-ins for {names}", module=named, names=some(it.without))
+        _("{module} exports, with stand-ins for {names}", module=named, names=listed(it.without))
         if it.without
         else _("{module} exports", module=named)
     )
@@ -205,10 +205,10 @@ def part(it: ExportedPart) -> str:
 
 def footer(report: ExportReport) -> list[str]:
     """Notes, what is not covered, and what it cost."""
-    uncalled = _("Not covered, since these inputs do not call it: {names}.", names=some(report.never))
+    uncalled = _("Not covered, since these inputs do not call it: {names}.", names=listed(report.never))
     never = [uncalled] if report.never else []
     if report.methods:
-        unrun = some(report.methods)
+        unrun = listed(report.methods)
         never.append(_("Not covered, methods that these inputs do not run: {names}.", names=unrun))
     counted = f"{plural(report.modules, 'module')}, {plural(report.exports, 'export')}, {report.seconds:.0f} s"
     return ["", *map(translated, report.notes), *never, f"{counted}, torch {report.torch}, {report.settings}"]
@@ -221,12 +221,6 @@ def line(place: CodeLine | None) -> str:
 
 def _name(path: str) -> str:
     return path or _("the model")
-
-
-def some(names: Sequence[str], most: int = 6) -> str:
-    """The names, or the first of them."""
-    more = " " + _("and {more} more", more=len(names) - most) if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _code(text: str) -> str:

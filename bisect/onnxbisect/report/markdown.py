@@ -6,7 +6,7 @@ from onnxbisect.report.contents import Report, culprit_dir_name
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.reading import translated_report
 from onnxbisect.report.sections import NextStep, next_steps
-from onnxbisect.report.text import clip, code, duration, fence, plain, plural, table
+from onnxbisect.report.text import clip, code, duration, fence, listed, plain, plural, table
 
 _LISTED = 20
 #: Most lines of source in a cell.
@@ -242,8 +242,7 @@ def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
     items += [_("From {where}", where=code(it.counted)) for it in culprit_words.source_lines(culprit)[:5]]
     places = culprit["occurrences"]
     for nodes in places[:_LISTED]:
-        names = ", ".join(code(name) for name in nodes[:_LISTED])
-        items.append(names + ((" " + _("and {more} more", more=len(nodes) - _LISTED)) if len(nodes) > _LISTED else ""))
+        items.append(listed([code(name) for name in nodes], _LISTED))
     if len(places) > _LISTED:
         items.append(_("and {more} more places (see `report.json`)", more=len(places) - _LISTED))
     return ["\n".join(f"- {item}" for item in items)]

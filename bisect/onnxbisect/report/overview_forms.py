@@ -16,6 +16,7 @@ from onnxbisect.report.text import (
     TextTable,
     as_markdown,
     duration,
+    op_chain,
     plural,
     terminal_lines,
 )
@@ -35,7 +36,7 @@ STATES = {
 
 @dataclass(kw_only=True)
 class OverviewRow:
-    """TextTable of the overview that read the same: variants of one op with the same results on every target."""
+    """Rows of the overview that read the same: variants of one op with the same results on every target."""
 
     ops: str
     first: str
@@ -59,9 +60,7 @@ def rows(overview: Overview) -> list[OverviewRow]:
     labels = [target["label"] for target in overview["targets"]]
     for row in overview["culprits"]:
         states = tuple(row["cells"][label]["state"] for label in labels)
-        ops = " + ".join(row["ops"][:4]) + (
-            (" " + _("+ {more} more", more=len(row["ops"]) - 4)) if len(row["ops"]) > 4 else ""
-        )
+        ops = op_chain(row["ops"])
         key = (row["kind"], ops, *states)
         if key not in found:
             first = row["places"][0][0] if row["places"] and row["places"][0] else ""
@@ -196,9 +195,9 @@ def overview_page(overview: Overview, href: Callable[[str], str]) -> OverviewPag
 
 def _cell(cell: OverviewOpCell, nodes: int) -> tuple[str, str]:
     verdict = cell["verdict"]
-    return verdict, _("✗ {failing} of {nodes}", failing=cell["failing"], nodes=nodes) if verdict == "mixed" else _(
-        _VERDICTS[verdict]
-    )
+    if verdict == "mixed":
+        return verdict, _("✗ {failing} of {nodes}", failing=cell["failing"], nodes=nodes)
+    return verdict, _(_VERDICTS[verdict])
 
 
 _NARROW = 60

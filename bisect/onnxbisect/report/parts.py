@@ -26,6 +26,8 @@ from onnxbisect.report.text import (
     as_markdown,
     clip,
     duration,
+    listed,
+    op_chain,
     plural,
     terminal_lines,
 )
@@ -241,11 +243,9 @@ def answer(cell: Cell) -> str:
         return _("compiles after: {compiles_after}", compiles_after=cell.compiles_after)
     if cell.state != "fail":
         return STATES[cell.state]
-    shown = ", ".join(map(_named_ops, cell.refused[:_OPS]))
-    more = len(cell.refused) - _OPS
-    counted = (" " + _("and {more} more", more=more)) if more > 0 else ""
+    refused = listed([_named_ops(it) for it in cell.refused], _OPS)
     bounded = _(", bounded") if cell.certificate == "bounded" else ""
-    return f"{shown}{counted}{bounded}" if shown else STATES[cell.state] + bounded
+    return (refused or STATES[cell.state]) + bounded
 
 
 def telling(found: PartsTable) -> list[SharedCause]:
@@ -320,11 +320,9 @@ def html(found: PartsTable, link: Link) -> str:
 
 
 def _named_ops(refused: RefusedOps) -> str:
-    ops = " + ".join(refused.ops[:4]) + (
-        " " + _("+ {more} more", more=len(refused.ops) - 4) if len(refused.ops) > 4 else ""
-    )
     places = f" {refused.places}" if refused.places > 1 else ""
-    return f"{ops}{places}" if refused.established else f"{ops}{places} " + _("(suspected)")
+    suspected = "" if refused.established else " " + _("(suspected)")
+    return f"{op_chain(refused.ops)}{places}{suspected}"
 
 
 def _reasons(found: PartsTable) -> list[str]:

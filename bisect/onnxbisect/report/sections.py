@@ -12,7 +12,7 @@ from onnxbisect.language import _
 from onnxbisect.report import words
 from onnxbisect.report.contents import ModuleEntry, Report, TableEntry
 from onnxbisect.report.culprit_contents import AlternativeEntry
-from onnxbisect.report.text import clean, plural
+from onnxbisect.report.text import clean, listed, plural
 
 #: Most modules that are shown, and most ops of each.
 MODULES, _MODULE_OPS = 12, 8
@@ -110,10 +110,7 @@ def table_summary(table: TableEntry) -> str:
         return plural(len(rows), "row")
     column = table["columns"].index(table["counted"])
     counts = Counter(clean(row[column]) for row in rows).most_common()
-    shown = [f"{value} {count}" for value, count in counts[:_COUNTED]]
-    return ", ".join(shown) + (
-        (" " + _("and {more} more", more=len(counts) - _COUNTED)) if len(counts) > _COUNTED else ""
-    )
+    return listed([f"{value} {count}" for value, count in counts], _COUNTED)
 
 
 _OPS = 4
@@ -214,8 +211,7 @@ def _about_culprits(document: Report, typed: TypedCommand) -> Iterator[NextStep]
 
 def _named(found: Iterable[str]) -> str:
     """Names of ops, each once, as far as there is room."""
-    ops = list(dict.fromkeys(map(clean, found)))
-    return ", ".join(ops[:_OPS]) + ((" " + _("and {more} more", more=len(ops) - _OPS)) if len(ops) > _OPS else "")
+    return listed(list(dict.fromkeys(map(clean, found))), _OPS)
 
 
 def model_path(document: Report) -> str:

@@ -9,7 +9,7 @@ from onnxbisect.report.culprit_contents import Subgraph
 from onnxbisect.report.culprit_words import CulpritGroup
 from onnxbisect.report.reading import translated_report
 from onnxbisect.report.sections import TypedCommand, next_steps
-from onnxbisect.report.text import aligned, clean, clip, duration, padded, plural, wrapped
+from onnxbisect.report.text import aligned, clean, clip, duration, op_chain, padded, plural, wrapped
 
 #: Most characters of a sentence about a cause; only very long names in the model exceed it.
 _SENTENCE = 400
@@ -139,8 +139,7 @@ def instead_lines(document: Report, width: int) -> list[str]:
 
 def ops_of(entry: Subgraph) -> str:
     """`ReduceMean + BatchNormalization`."""
-    ops = entry["ops"]
-    return clean(" + ".join(ops[:4]) + ((" " + _("+ {more} more", more=len(ops) - 4)) if len(ops) > 4 else ""))
+    return clean(op_chain(entry["ops"]))
 
 
 def first_node(entry: Subgraph) -> str:

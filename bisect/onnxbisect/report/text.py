@@ -53,6 +53,17 @@ def plural(count: int, noun: str) -> str:
     return counted(count, noun)
 
 
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """`Sin, Cos and 3 more`."""
+    more = " " + _("and {more} more", more=len(names) - most) if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def op_chain(ops: Sequence[str]) -> str:
+    """`ReduceMean + BatchNormalization`; of more than four ops the first ones and how many there are more."""
+    return " + ".join(ops[:4]) + (" " + _("+ {more} more", more=len(ops) - 4) if len(ops) > 4 else "")
+
+
 def duration(seconds: float) -> str:
     """Seconds for people: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 10:

@@ -8,7 +8,7 @@ from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.language import _, english, marked
 from onnxbisect.report.contents import Choice, CompilesAfterEntry, OpEntry, Report
 from onnxbisect.report.culprit_contents import Complaint, CulpritEntry, Difference, EvidenceEntry
-from onnxbisect.report.text import plural, uncoloured
+from onnxbisect.report.text import listed, plural, uncoloured
 from onnxbisect.unitset import indices_of
 from onnxbisect.verdict import Kind
 
@@ -297,8 +297,7 @@ def refused_within(culprit: CulpritEntry) -> str:
     found = list(dict.fromkeys(f"{it['op']} ({it['body']})" for it in culprit.get("refused_within", ())))
     if not found:
         return ""
-    ops = ", ".join(found[:_OPS]) + (" " + _("and {more} more", more=len(found) - _OPS) if len(found) > _OPS else "")
-    return _("refused inside of it: {ops}", ops=ops)
+    return _("refused inside of it: {ops}", ops=listed(found, _OPS))
 
 
 def replace_by(culprit: CulpritEntry) -> str:
@@ -307,8 +306,7 @@ def replace_by(culprit: CulpritEntry) -> str:
     if found is None:
         return ""
     ops = list(dict.fromkeys(found["gives"])) or [_("a constant")]
-    gives = ", ".join(ops[:_OPS]) + (" " + _("and {more} more", more=len(ops) - _OPS) if len(ops) > _OPS else "")
-    return f"{gives} ({' + '.join(found['rules'])}, {named(found['exactness'])})"
+    return f"{listed(ops, _OPS)} ({' + '.join(found['rules'])}, {named(found['exactness'])})"
 
 
 def certainty(culprit: CulpritEntry) -> str:
