@@ -1,7 +1,7 @@
 """`diagnose`: searches a model for the parts that a compiler refuses."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Unpack
 from weakref import finalize
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from, texts
-from onnx_bisect.driver import Driver, Ended
+from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.keywords import with_keywords
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
@@ -37,6 +37,7 @@ from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.prober import CulpritFiles
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
@@ -95,7 +96,6 @@ def diagnose(
     wanted = made(SearchTerms, terms)
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
-    named = OtherOptions.in_messages(backend, texts(options or {}))
     samples = None if calibration is None else Path(calibration)
     loaded = load_model(
         model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values, first_sample(samples)
@@ -115,55 +115,38 @@ def diagnose(
         progress=tell,
         cancellation=cancellation or Cancellation(),
     )
-    kept = None if artifacts is None else Path(artifacts)
+    file_search = _FileSearch(
+        searching=searching,
+        as_is=wanted.as_is,
+        named=OtherOptions.in_messages(backend, texts(options or {})),
+        samples=samples,
+        digests=files,
+        artifacts=None if artifacts is None else Path(artifacts),
+    )
     with working_folder() as folder:
-        with searching.driver(context, folder, searching.budget, artifacts=kept) as driver:
-            context = searching.learned(driver, context, samples, folder)
-            culprit_files = context.culprit_files(folder)
-            if files:
-                driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
-            after: CompilesAfter | GoesOn | None = None
-            if not wanted.as_is and (named is not None or may_be_changed(context)):
-                after = _compiles_after(driver, driver.ask_whole(), context, searching, samples, named)
-            # if a changed file compiles, only the recorded verdict of the whole model is needed
-            ended = driver.run() if after is None else driver.ask_whole()
-            if after is None and ended.ending is Ending.FORM:
-                after = _compiles_after(driver, ended, context, searching, samples, named, as_is=wanted.as_is)
-                ended = driver.ask_whole()
-            left = driver.budget_left
-            if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
-                ended = _compiled_again(driver, ended, tell)
-        file_after = ""
-        if isinstance(after, GoesOn):
-            first, changed = ended.stats, Path(mkdtemp(prefix="onnx-bisect-")).resolve()
-            loaded, file_after = after.saved(loaded, changed), after.changed.sentence
-            finalize(loaded, rmtree, changed, ignore_errors=True)  # the result cuts culprits from it
-            context = search_context(loaded, chosen, samples)
+        found, file_after = file_search.run(context, folder, searching.budget, file_first=not wanted.as_is), ""
+        if isinstance(goes_on := found.after, GoesOn):
+            before, place = found, Path(mkdtemp(prefix="onnx-bisect-")).resolve()
+            loaded, file_after = goes_on.saved(loaded, place), goes_on.changed.sentence
+            finalize(loaded, rmtree, place, ignore_errors=True)  # the result cuts culprits from it
             (folder / "changed").mkdir()
-            with searching.driver(context, folder / "changed", left, artifacts=kept) as driver:
-                context = searching.learned(driver, context, samples, folder / "changed")
-                culprit_files = context.culprit_files(folder / "changed")
-                if files:
-                    driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
-                ended, further = driver.run(), None
-                if ended.ending is Ending.FORM:
-                    further = _compiles_after(driver, ended, context, searching, samples, named, as_is=wanted.as_is)
-                    ended = driver.ask_whole()
-            ended = replace(ended, stats=first.and_then(ended.stats))
-            if isinstance(further, CompilesAfter):
-                after, file_after = further.following(after.change), ""
-            else:
-                after = None
+            context = search_context(loaded, chosen, samples)
+            found = file_search.run(context, folder / "changed", before.left, file_first=False)
+            found = replace(found, ended=replace(found.ended, stats=before.ended.stats.and_then(found.ended.stats)))
+            if isinstance(found.after, CompilesAfter):
+                found, file_after = replace(found, after=found.after.following(goes_on.change)), ""
+        context, ended = found.context, found.ended
+        after = found.after if isinstance(found.after, CompilesAfter) else None
         if after is not None:
             unsearched = replace(ended.diagnosis, culprits=(), needs_context=())
             ended = replace(ended, diagnosis=unsearched, ending=Ending.COMPILES_AFTER)
         asked: tuple[Alternative, ...] = ()
         if others is not None and ended.diagnosis.verdict is not Status.PASS:
-            asked = searching.tried(others, context.loaded, ended.diagnosis, samples, driver.budget_left)
+            asked = searching.tried(others, context.loaded, ended.diagnosis, samples, found.driver.budget_left)
         job = context.job(ended.diagnosis, ended.records, ended.stats)
         job = replace(job, compiles_after=after, alternatives=asked, file_after=file_after)
         if wanted.confirm_causes and ended.ending is Ending.FINISHED:
-            left = driver.budget_left.without(calls=sum(it.calls for it in asked), seconds=0)
+            left = found.driver.budget_left.without(calls=sum(it.calls for it in asked), seconds=0)
             job = confirmed(
                 job,
                 context.loaded,
@@ -176,48 +159,94 @@ def diagnose(
         report = document(job, replacements(job))
         if files:
             culprits = ended.diagnosis.culprits
-            report = with_repro(report, [culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])
-        if (place := started_from(searching.backend)) is not None:
-            report["reproduce"] = place
+            report = with_repro(report, [found.culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])
+        if (reproduce := started_from(searching.backend)) is not None:
+            report["reproduce"] = reproduce
     return Result.of(report, _OwnFiles(context, searching.backend, ended, report), ending=ended.ending, job=job)
 
 
-def _compiles_after(
-    driver: Driver,
-    ended: Ended,
-    context: SearchContext,
-    searching: Searching,
-    calibration: Path | None,
-    options: OtherOptions | None,
-    *,
-    as_is: bool = False,
-) -> CompilesAfter | GoesOn | None:
-    """The change after which the whole model compiles, or another reason shows (`changed_files.compiles_after`).
+@dataclass(frozen=True, kw_only=True)
+class _SearchedFile:
+    """The end of the search of one file. `after` is the change that makes it compile, or shows another reason.
 
-    Its compiler calls are added to those of `driver`; with `as_is` none is made.
+    `left` is the budget for a search of the changed file.
     """
-    whole = SearchedModel(job=context.job(ended.diagnosis, ended.records, ended.stats))
-    if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
-        return None
 
-    def with_options(model: LoadedModel, _: Mapping[str, str], backend: contract.Backend) -> SearchedModel:
-        other = replace(searching.quiet, backend=backend)
-        return Searches(other, calibration, driver.budget_left)(model, piece=False, whole=True)
+    ended: Ended
+    context: SearchContext
+    driver: Driver
+    culprit_files: CulpritFiles
+    after: CompilesAfter | GoesOn | None
+    left: Budget
 
-    with working_folder() as folder:
-        compiler = RepairCompiler(
-            loaded=context.loaded,
-            search=Searches(searching.quiet, calibration, driver.budget_left),
-            context_of=lambda loaded, piece: search_context(
-                loaded, searching.backend, None if piece else calibration, piece=piece
-            ),
-            folder=folder,
-            named=None if options is None else NamedOptions(options=options, ask=with_options),
-            tell=lambda sentence: searching.progress(Note(sentence=sentence)),
+
+@dataclass(frozen=True, kw_only=True)
+class _FileSearch:
+    """The search of the model's file, and of a changed file if the first one fails for a reason that hides others.
+
+    `named` are options that messages of the compiler may name. With `digests`, culprits' own files are compiled.
+    """
+
+    searching: Searching
+    as_is: bool
+    named: OtherOptions | None
+    samples: Path | None
+    digests: bool
+    artifacts: Path | None
+
+    def run(self, context: SearchContext, folder: Path, budget: Budget, *, file_first: bool) -> _SearchedFile:
+        """Search the file of `context`; with `file_first`, changed files are compiled before its parts."""
+        with self.searching.driver(context, folder, budget, artifacts=self.artifacts) as driver:
+            context = self.searching.learned(driver, context, self.samples, folder)
+            culprit_files = context.culprit_files(folder)
+            if self.digests:
+                driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
+            after: CompilesAfter | GoesOn | None = None
+            if file_first and (self.named is not None or may_be_changed(context)):
+                after = self._compiles_after(driver, driver.ask_whole(), context, changes=True)
+            # if a changed file compiles, only the recorded verdict of the whole model is needed
+            ended = driver.run() if after is None else driver.ask_whole()
+            if after is None and ended.ending is Ending.FORM:
+                after = self._compiles_after(driver, ended, context, changes=not self.as_is)
+                ended = driver.ask_whole()
+            left = driver.budget_left
+            passes = ended.diagnosis.verdict is Status.PASS
+            if passes and self.artifacts is not None and not self.artifacts.exists():
+                ended = _compiled_again(driver, ended, self.searching.progress)
+        return _SearchedFile(
+            ended=ended, context=context, driver=driver, culprit_files=culprit_files, after=after, left=left
         )
-        found = compiles_after(whole, context, compiler, changes=not as_is)
-    driver.spend(compiler.calls, compiler.seconds)
-    return found
+
+    def _compiles_after(
+        self, driver: Driver, ended: Ended, context: SearchContext, *, changes: bool
+    ) -> CompilesAfter | GoesOn | None:
+        """The change after which the whole model compiles, or another reason shows (`changed_files.compiles_after`).
+
+        Its compiler calls are added to those of `driver`; without `changes` none is made.
+        """
+        whole = SearchedModel(job=context.job(ended.diagnosis, ended.records, ended.stats))
+        if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
+            return None
+        searching, samples = self.searching, self.samples
+
+        def with_options(model: LoadedModel, _: Mapping[str, str], backend: contract.Backend) -> SearchedModel:
+            other = replace(searching.quiet, backend=backend)
+            return Searches(other, samples, driver.budget_left)(model, piece=False, whole=True)
+
+        with working_folder() as folder:
+            compiler = RepairCompiler(
+                loaded=context.loaded,
+                search=Searches(searching.quiet, samples, driver.budget_left),
+                context_of=lambda loaded, piece: search_context(
+                    loaded, searching.backend, None if piece else samples, piece=piece
+                ),
+                folder=folder,
+                named=None if self.named is None else NamedOptions(options=self.named, ask=with_options),
+                tell=lambda sentence: searching.progress(Note(sentence=sentence)),
+            )
+            found = compiles_after(whole, context, compiler, changes=changes)
+        driver.spend(compiler.calls, compiler.seconds)
+        return found
 
 
 def _answer_about(searches: Searches, neighbour: Path) -> Answered:
