@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
@@ -30,6 +30,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.measurement.measured import (
     MeasuredTest,
+    Measurement,
     RefusalBehaviour,
     folding_model,
     measured_profile,
@@ -142,13 +143,11 @@ def measure(
     by = f"{chosen.name} ({values})" if values else chosen.name
     profile = measured_profile(
         name,
-        asked.answers,
+        asked,
         description,
         behaviour,
         source=f"measured: the single-node tests of onnx {onnx.__version__} through {by}, {description.tool}",
         tests=len(tests),
-        asked=frozenset(asked.ops),
-        unanswered=frozenset(asked.unanswered),
     )
     return MeasuredOps(profile=profile, ops=asked.ops, compiler_calls=calls)
 
@@ -273,16 +272,7 @@ def _base(backend: Backend, description: Description) -> VerdictBase:
     return open_base(default_path(), target=identity, search=identity)
 
 
-@dataclass(kw_only=True)
-class _Measurement:
-    """The answers, the ops that were tried, and the names of tests with a form that got no answer."""
-
-    answers: list[MeasuredTest] = field(default_factory=list)
-    ops: set[str] = field(default_factory=set)
-    unanswered: set[str] = field(default_factory=set)
-
-
-def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, tell: MeasureProgress) -> _Measurement:
+def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, tell: MeasureProgress) -> Measurement:
     """Compile a few tests of every op in all their forms, then further tests, so that a budget covers every op.
 
     A form is tried for tests that failed in the earlier forms, and for each op's first test, which shows how the
@@ -290,7 +280,7 @@ def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, 
     """
     newest = description.newest_opset
     opset = min(newest or USUAL_OPSET, USUAL_OPSET)
-    asked = _Measurement()
+    asked = Measurement()
     for _, band in groupby(tests, key=lambda test: test.place.bit_length()):
         left = list(band)
         for form in NodeTestForm:

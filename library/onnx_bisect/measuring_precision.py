@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Unpack
@@ -15,7 +16,7 @@ from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnx_bisect.keywords import with_keywords
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.precision_record import FolderRecord, MeasurementBudget, Record
-from onnx_bisect.precision_search import PrecisionSearch, Tell, finite
+from onnx_bisect.precision_search import PrecisionSearch, Tell, WideSet, finite
 from onnx_bisect.precision_subject import SCREEN, AskedTarget, MeasuredModel, PrecisionSubject, likely
 from onnx_bisect.result import ShownPrecision
 from onnxbisect.cut import write
@@ -227,20 +228,56 @@ def answered(
         found = search.search(space, budget)
         changed = _changed(target, first, search, found, asking, budget)
         wide = search.wide(found, budget) if found.ending is PrecisionEnding.MINIMAL else None
+        answer = _Answer(asked=asked, first=first, search=search, found=found, changed=changed, wide=wide)
+        report = answer.report(len(given.samples), record, began)
+        if folder is not None:
+            _write_report(report, answer.files, folder)
+            answer.write_models(folder)
+    return PrecisionResult(report=report, folder=folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """What was found of a model as `first` measured it: the set that stays, and less that stays in another form."""
+
+    asked: PrecisionQuestion
+    first: MeasuredModel
+    search: PrecisionSearch
+    found: MinimalSet
+    changed: "_Changed | None"
+    wide: WideSet | None
+
+    @property
+    def kept(self) -> list[onnx.NodeProto]:
+        """The nodes that stay."""
+        return [self.first.subject.nodes[unit] for unit in members(self.found.keep)]
+
+    @property
+    def sixteen(self) -> frozenset[str]:
+        """The names of those that need no more than 16 bits."""
+        return frozenset() if self.wide is None else self.first.subject.names(self.wide.units)
+
+    @cached_property
+    def files(self) -> Mapping[str, Configuration]:
+        """The configurations of vendors' compilers."""
+        return configurations(self.kept, self.asked.low, self.asked.backend.name, self.first.tensors, self.sixteen)
+
+    def report(self, samples: int, record: Record, began: float) -> PrecisionReport:
+        """The document; `samples` is how many were measured, from `began` on."""
+        asked, first, search, found, changed = self.asked, self.first, self.search, self.found, self.changed
+        subject, space, want, sixteen = first.subject, first.space, asked.want, self.sixteen
+        described = asked.backend.describe()
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
-        kept = [subject.nodes[unit] for unit in members(found.keep)]
-        sixteen = frozenset() if wide is None else subject.names(wide.units)
-        files = configurations(kept, low, chosen.name, tensors, sixteen)
-        report = PrecisionReport(
+        return PrecisionReport(
             model=asked.name,
-            backend=chosen.name,
+            backend=asked.backend.name,
             arithmetic=f"{described.tool} {described.version}",
-            low=low,
+            low=asked.low,
             metric=want.metric,
             threshold=want.threshold,
             at_most=want.at_most,
             wanted=want.words,
-            samples=len(given.samples),
+            samples=samples,
             nodes=len(subject.nodes),
             candidates=len(space.order),
             full=finite(full),
@@ -255,23 +292,26 @@ def answered(
             asks=tuple(record.asked),
             resumed=record.resumed,
             seconds=round(time.monotonic() - began, 1),
-            notes=(*search.notes, *_notes(asked, first, files)),
+            notes=(*search.notes, *_notes(asked, first, self.files)),
             changes=() if changed is None else changed.sentences,
             changed_keep=() if changed is None else changed.keep,
             changed_shown="" if changed is None else changed.shown,
-            wide=tuple(node.name for node in kept if node.name in sixteen),
-            wide_shown="" if wide is None else wide.shown,
-            errors=_errors(subject, quantiser, found.keep) if found.keep else (),
+            wide=tuple(node.name for node in self.kept if node.name in sixteen),
+            wide_shown="" if self.wide is None else self.wide.shown,
+            errors=_errors(subject, first.quantiser, found.keep) if found.keep else (),
         )
-        if folder is not None:
-            _write_report(report, files, folder)
-            if not tensors and (own or low == Low.INT8) and (file := search.model_file(found.keep)) is not None:
+
+    def write_models(self, folder: Path) -> None:
+        """Write the models with these nodes precise: as it is, with 16 bits, and rewritten."""
+        own, low = self.asked.backend.name == SCREEN, self.asked.low
+        if not self.first.tensors and (own or low == Low.INT8):
+            file = self.search.model_file(self.found.keep)
+            if file is not None:
                 _copy_model(file, folder / MODEL)
-            if wide is not None:
-                _copy_model(search.wide_file(found, wide), folder / WIDE)
-            if changed is not None:
-                _copy_model(changed.file, folder / CHANGED)
-    return PrecisionResult(report=report, folder=folder)
+        if self.wide is not None:
+            _copy_model(self.search.wide_file(self.found, self.wide), folder / WIDE)
+        if self.changed is not None:
+            _copy_model(self.changed.file, folder / CHANGED)
 
 
 def _notes(asked: PrecisionQuestion, first: MeasuredModel, files: Mapping[str, Configuration]) -> list[str]:

@@ -1,6 +1,7 @@
 """From answers about single nodes to a profile: what is learnt, what is not, and how it is written down."""
 
 import tomllib
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,13 @@ from onnx import TensorProto, helper
 
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
-from onnxbisect_backends.measurement.measured import MeasuredTest, RefusalBehaviour, disagreements, measured_profile
+from onnxbisect_backends.measurement.measured import (
+    MeasuredTest,
+    Measurement,
+    RefusalBehaviour,
+    disagreements,
+    measured_profile,
+)
 from onnxbisect_backends.measurement.node_tests import NodeTestForm, node_tests
 from onnxbisect_backends.simulator.constraints import enter, spelled
 from onnxbisect_backends.simulator.profiles import Profile, profile_text
@@ -37,9 +44,12 @@ def node(op: str, *shapes: tuple[int, tuple[int, ...]], **attributes: Any) -> on
 
 
 def profile_of(*answers: tuple[onnx.ModelProto, Verdict]) -> Profile:
-    return measured_profile(
-        "mine", measured(*answers), DESCRIPTION, RefusalBehaviour(), source="a test", tests=9, asked=OPS
-    )
+    return concluded(measured(*answers))
+
+
+def concluded(answers: list[MeasuredTest], unanswered: Set[str] = frozenset()) -> Profile:
+    measurement = Measurement(answers=answers, ops={*OPS}, unanswered={*unanswered})
+    return measured_profile("mine", measurement, DESCRIPTION, RefusalBehaviour(), source="a test", tests=9)
 
 
 def measured(*answers: tuple[onnx.ModelProto, Verdict]) -> list[MeasuredTest]:
@@ -113,16 +123,7 @@ def test_an_op_is_refused_where_one_of_its_tests_failed_in_every_form() -> None:
     """With the weights constant it might have compiled; that question was not reached, or got no answer."""
     answers = measured((node("Elu", (F, (2,))), fail()), (node("Elu", (F, (3,))), fail()))
     for unanswered, refused in (({"test_0", "test_1"}, False), ({"test_0"}, True)):
-        profile = measured_profile(
-            "mine",
-            answers,
-            DESCRIPTION,
-            RefusalBehaviour(),
-            source="a test",
-            tests=9,
-            asked=OPS,
-            unanswered=frozenset(unanswered),
-        )
+        profile = concluded(answers, unanswered)
         assert ("Elu" in profile.refused, "Elu" in profile.ops) == (refused, False)
         assert not [note for note in profile.notes if "otherwise" in note]
 
@@ -131,16 +132,7 @@ def test_a_test_that_some_form_of_is_unanswered_has_not_failed() -> None:
     answers = measured(
         (node("Elu", (F, (2,))), PASS), (node("Elu", (D, (3,))), fail()), (node("Elu", (D, (4,))), fail())
     )
-    profile = measured_profile(
-        "mine",
-        answers,
-        DESCRIPTION,
-        RefusalBehaviour(),
-        source="a test",
-        tests=9,
-        asked=OPS,
-        unanswered=frozenset({"test_1"}),
-    )
+    profile = concluded(answers, {"test_1"})
     assert (profile.ops["Elu"].node_tests, profile.ops["Elu"].failed_tests) == ("1/2", ("test_2",))
 
 
@@ -304,7 +296,7 @@ def test_a_refused_op_is_quoted_by_words_that_name_it(named: tuple[str, ...], sa
         )
         for form in ops
     ]
-    profile = measured_profile("mine", answers, DESCRIPTION, RefusalBehaviour(), source="a test", tests=9, asked=OPS)
+    profile = concluded(answers)
     assert profile.refused["Softmax"] == says
 
 

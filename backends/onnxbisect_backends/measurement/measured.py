@@ -9,8 +9,8 @@ constant ones, and how many its log names.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 import onnx
 from onnx import TensorProto, helper
@@ -172,6 +172,15 @@ class MeasuredTest:
     verdict: Verdict
 
 
+@dataclass(kw_only=True)
+class Measurement:
+    """The answers, the ops that were tried, and the names of tests with a form that got no answer."""
+
+    answers: list[MeasuredTest] = field(default_factory=list)
+    ops: set[str] = field(default_factory=set)
+    unanswered: set[str] = field(default_factory=set)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RefusalBehaviour:
     """How a compiler treats refused ops; None where no answer shows it."""
@@ -182,22 +191,20 @@ class RefusalBehaviour:
 
 def measured_profile(
     name: str,
-    answers: Sequence[MeasuredTest],
+    measured: Measurement,
     description: Description,
     behaviour: RefusalBehaviour,
     *,
     source: str,
     tests: int,
-    asked: frozenset[str],
-    unanswered: frozenset[str] = frozenset(),
 ) -> Profile:
     """The profile: an op is listed if some use of it compiled.
 
     Refused uses become limits where the answers show which (`limit_inference`); other ones are listed individually.
-    `tests` is the number of existing tests, `asked` the ops that were tried, `unanswered` the tests of which some form
-    got no answer. An op is refused if one of its tests failed in every form; if that is not known of any, the op is
-    unknown.
+    `tests` is the number of existing tests. An op is refused if one of its tests failed in every form; if that is not
+    known of any, the op is unknown.
     """
+    answers, unanswered = measured.answers, measured.unanswered
     by_op: dict[str, list[MeasuredTest]] = {}
     for answer in sorted(answers, key=lambda it: (it.op, it.test, list(NodeTestForm).index(it.form))):
         if answer.verdict.passed or answer.verdict.failed:
@@ -207,7 +214,7 @@ def measured_profile(
     }
     settled = {answer.op for of_op in by_op.values() for answer in of_op if answer.test not in unanswered}
     refused = {op: _words(_likeliest(by_op[op])) for op in by_op if op in settled and op not in supported}
-    silent = sorted(asked - supported.keys() - refused.keys() - _CONSTANT.keys())
+    silent = sorted(measured.ops - supported.keys() - refused.keys() - _CONSTANT.keys())
     answered = len({answer.test for of_op in by_op.values() for answer in of_op})
     # its usual message for a refused op, with `{op}` and `{node}` in place of the names
     said = Counter(words.replace(op, "{op}").replace(NODE, "{node}") for op, words in refused.items() if op in words)
@@ -249,7 +256,7 @@ def disagreements(profile: Profile, answers: Sequence[MeasuredTest]) -> list[Mea
     ]
 
 
-def _support(answers: Sequence[MeasuredTest], unanswered: frozenset[str]) -> OpSupport:
+def _support(answers: Sequence[MeasuredTest], unanswered: Set[str]) -> OpSupport:
     scopes = []
     for answer in answers:
         model = answer.model
