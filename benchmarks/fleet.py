@@ -47,7 +47,7 @@ from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.tables.base import new_id
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.claiming import Claiming, work_on
+from onnxbisect_worker.claiming import WorkClaimer, work_on
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_requests.protocol import Case, ModelProcess, Prepared
 from simulated import Log
@@ -154,7 +154,7 @@ class Fleet:
 
     def _look_in_vain(self, context: WorkerContext) -> None:
         """What an idle worker does when it is told of something, and every two seconds."""
-        looking = Claiming(replace(context, worker="idle", backends=(_BACKEND,)), control=False, probes=_SLOTS)
+        looking = WorkClaimer(replace(context, worker="idle", backends=(_BACKEND,)), control=False, probes=_SLOTS)
         postgres = cpu_seconds(self.here.postgres)
         for _ in range(_IN_VAIN):
             assert self._timed("look where nothing waits", looking) is None

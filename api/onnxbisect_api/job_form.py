@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from starlette.routing import Match
 from starlette.types import Scope
 
-from onnxbisect_api.job_making import Accepted
+from onnxbisect_api.job_making import ValidTerms
 from onnxbisect_api.job_request import RequestedTerms
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.receiving import DOCUMENT_BYTES, is_form
@@ -58,11 +58,11 @@ class JobDocument:
 
     description = f"a document in '{_FIELD}'"
 
-    def __init__(self, accept: Callable[[RequestedTerms], Accepted]) -> None:
+    def __init__(self, accept: Callable[[RequestedTerms], ValidTerms]) -> None:
         self._accept = accept
         self._text = bytearray()
         self._came = False
-        self._accepted: Accepted | None = None
+        self._valid_terms: ValidTerms | None = None
 
     def begin(self, field: str, file_name: str) -> Self | None:
         if field != _FIELD:
@@ -89,10 +89,10 @@ class JobDocument:
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
             raise RequestValidationError([{**each, "loc": ("body", _FIELD, *each["loc"])} for each in found]) from None
-        self._accepted = self._accept(terms)
+        self._valid_terms = self._accept(terms)
 
     @property
-    def accepted(self) -> Accepted:
+    def valid_terms(self) -> ValidTerms:
         """The validated request; available after `seal`."""
-        assert self._accepted is not None, "a form without its document is none"  # noqa: S101
-        return self._accepted
+        assert self._valid_terms is not None, "a form without its document is none"  # noqa: S101
+        return self._valid_terms

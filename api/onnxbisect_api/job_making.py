@@ -12,7 +12,7 @@ from onnxbisect.terms import SearchTerms, requested
 from onnxbisect_api import health
 from onnxbisect_api.access import Caller
 from onnxbisect_api.job_request import PartRequest, RequestedTerms, TargetRequest
-from onnxbisect_api.job_view import Circumstances, PartsSubmitted, SubmittedView, job_view
+from onnxbisect_api.job_view import JobViewData, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.overviews import PART, PARTS
 from onnxbisect_api.parameters import Addresses
 from onnxbisect_api.problems import Problem
@@ -71,13 +71,13 @@ _LATER = {"Retry-After": "60"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted:
+class ValidTerms:
     """A validated request that has no model yet."""
 
     terms: RequestedTerms
     targets: tuple[jobs.NewTarget, ...]
 
-    def part(self, number: int, part: PartRequest, label: str) -> "Accepted":
+    def part(self, number: int, part: PartRequest, label: str) -> "ValidTerms":
         """The request for one of several models, with that model's own settings and labels."""
         terms = self.terms
         own = {
@@ -128,7 +128,7 @@ def asked_before(job: Job) -> RequestedTerms:
     )
 
 
-def accepted(terms: RequestedTerms, service: Service, caller: Caller) -> Accepted:
+def validate_terms(terms: RequestedTerms, service: Service, caller: Caller) -> ValidTerms:
     """Validate the terms; raises Problem or OptionError."""
     settings = service.settings
     if terms.priority > 0 and Scope.ADMIN not in caller.scopes:
@@ -150,11 +150,11 @@ def accepted(terms: RequestedTerms, service: Service, caller: Caller) -> Accepte
     with service.database.session() as session:
         offered = workers.slots(session)
     alternatives = None if terms.repair is None else terms.repair.alternatives
-    return Accepted(terms=terms, targets=checked(terms.targets, offered, alternatives))
+    return ValidTerms(terms=terms, targets=checked(terms.targets, offered, alternatives))
 
 
-def made(
-    wanted: Accepted,
+def create_job(
+    wanted: ValidTerms,
     model_sha256: str,
     service: Service,
     caller: Caller,
@@ -169,21 +169,21 @@ def made(
     """
     new = wanted.of(model_sha256)
 
-    def make(session: Session) -> tuple[jobs.Created, Circumstances, str | None]:
+    def make(session: Session) -> tuple[jobs.Created, JobViewData, str | None]:
         if first is not None:
             first(session)
         created = jobs.create(session, new, tenant=caller.tenant, idempotency_key=idempotency_key)
         if created.new:
             demand_can_take(session, service, caller)
         endpoint = endpoints.of_job(session, created.job.id)
-        return created, Circumstances.of(session, [created.job]), endpoints.made_here(endpoint)
+        return created, JobViewData.of(session, [created.job]), endpoints.made_here(endpoint)
 
-    created, circumstances, secret = service.database.run(make)
-    return SubmittedView(**dict(job_view(created.job, addresses, circumstances)), webhook_secret=secret)
+    created, view_data, secret = service.database.run(make)
+    return SubmittedView(**dict(job_view(created.job, addresses, view_data)), webhook_secret=secret)
 
 
-def made_parts(
-    wanted: Accepted,
+def create_jobs(
+    wanted: ValidTerms,
     parts: Sequence[PartRequest],
     service: Service,
     caller: Caller,
@@ -201,7 +201,7 @@ def made_parts(
     for number in range(1, len(new)):
         keys.append(None if idempotency_key is None else _digest(idempotency_key, str(number)))
 
-    def make(session: Session) -> tuple[list[jobs.Created], Circumstances, list[str | None]]:
+    def make(session: Session) -> tuple[list[jobs.Created], JobViewData, list[str | None]]:
         created = [
             jobs.create(session, each, tenant=caller.tenant, idempotency_key=key)
             for each, key in zip(new, keys, strict=True)
@@ -210,14 +210,14 @@ def made_parts(
             demand_can_take(session, service, caller)
         rows = [each.job for each in created]
         own = [endpoints.of_job(session, row.id) for row in rows]
-        return created, Circumstances.of(session, rows), [endpoints.made_here(each) for each in own]
+        return created, JobViewData.of(session, rows), [endpoints.made_here(each) for each in own]
 
-    created, circumstances, secrets = service.database.run(make)
+    created, view_data, secrets = service.database.run(make)
     return PartsSubmitted(
         label=f"{PARTS}:{label}",
         report=addresses.parts([("label", f"{PARTS}:{label}")]),
         jobs=[
-            SubmittedView(**dict(job_view(each.job, addresses, circumstances)), webhook_secret=secret)
+            SubmittedView(**dict(job_view(each.job, addresses, view_data)), webhook_secret=secret)
             for each, secret in zip(created, secrets, strict=True)
         ],
     )

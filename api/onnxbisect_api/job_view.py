@@ -117,13 +117,13 @@ class TargetView(RowView):
     ended_at: datetime | None
 
     @classmethod
-    def of(cls, job: Job, search: Search, url: str, circumstances: "Circumstances") -> Self:
+    def of(cls, job: Job, search: Search, url: str, view_data: "JobViewData") -> Self:
         """The target as clients see it; `url` is that of the job."""
         number = search.ordinal + 1
         return cls.of_row(
             search,
             number=number,
-            problem=search.problem or circumstances.why_waiting(search),
+            problem=search.problem or view_data.why_waiting(search),
             culprits=list(search.found.values()),
             report=f"{url}/report?target={number}" if search.report is not None else None,
             repair=None if job.request.get("repair") is None else RepairView.of(search, url),
@@ -189,7 +189,7 @@ class PartsSubmitted(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Circumstances:
+class JobViewData:
     """Data for the views of some jobs that their rows do not contain.
 
     `offered` has the slots of live workers by backend, `paused` the backends that are limited to 0 probes, `waits` the
@@ -221,10 +221,10 @@ class Circumstances:
         return self.waits.get(search.id, "")
 
 
-def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> JobView:
+def job_view(job: Job, addresses: Addresses, view_data: JobViewData) -> JobView:
     """The job as clients see it."""
     url, webhook, fault = addresses.job(job.id), None, None
-    if (webhook_id := circumstances.webhooks.get(job.id)) is not None:
+    if (webhook_id := view_data.webhooks.get(job.id)) is not None:
         webhook_url = addresses.webhook(webhook_id)
         webhook = WebhookView(id=webhook_id, url=webhook_url, deliveries=f"{webhook_url}/deliveries")
     if job.state == JobState.FAILED:
@@ -236,7 +236,7 @@ def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> Jo
         page=addresses.page(job.id),
         fault=fault,
         model=JobModel(sha256=job.model_sha256, name=job.model_name),
-        targets=[TargetView.of(job, search, url, circumstances) for search in job.searches],
+        targets=[TargetView.of(job, search, url, view_data) for search in job.searches],
         webhook=webhook,
     )
 

@@ -62,7 +62,7 @@ _PATTERNS = {
 }
 
 
-def made(errors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def of_client(errors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The errors that the client made: of a list with wrong items pydantic also says that it is too short."""
     places = [error["loc"] for error in errors]
     return [

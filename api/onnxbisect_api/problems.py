@@ -157,7 +157,7 @@ def install(app: FastAPI, pages: Pages) -> None:
         if any(mistakes.is_untold_json(each) for each in error.errors()):
             return answered(request, 415, _UNTOLD)
         # `input` is left out, because it can be large or secret.
-        made = mistakes.made(error.errors())
+        made = mistakes.of_client(error.errors())
         found = [Mistake(where=mistakes.where(each), problem=mistakes.sentence(each)) for each in made]
         if all(mistake.where.startswith("path.") for mistake in found):
             return answered(request, 404, _DETAILS[404])

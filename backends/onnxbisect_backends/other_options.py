@@ -35,33 +35,33 @@ class OtherOptions:
         """The wanted alternatives; OptionError if the backend has no such option or value."""
         if not isinstance(backend, str | PathLike):
             raise OptionError("Other options can be tried only for a backend that is given by name or file.")
-        it = cls(name=fspath(backend), options=options, wanted={})
+        other = cls(name=fspath(backend), options=options, wanted={})
         typed = listed(wanted)
         if isinstance(typed, str):
-            chosen: dict[str, tuple[str, ...]] = {key: () for key, one in it._known.items() if one.worth_trying}
+            chosen: dict[str, tuple[str, ...]] = {key: () for key, one in other._known.items() if one.worth_trying}
         else:
             chosen = {key: tuple(values) for key, values in typed.items()}
-        it = replace(it, wanted=chosen)
-        for key, values in it.wanted.items():
-            if it._known and key not in it._known:
-                raise OptionError(unknown(f"option of the backend '{it.name}'", key, it._known))
-            if not values and (key not in it._known or not it._known[key].worth_trying):
+        other = replace(other, wanted=chosen)
+        for key, values in other.wanted.items():
+            if other._known and key not in other._known:
+                raise OptionError(unknown(f"option of the backend '{other.name}'", key, other._known))
+            if not values and (key not in other._known or not other._known[key].worth_trying):
                 raise OptionError(
-                    f"The backend '{it.name}' does not say which values of '{key}' are worth trying; name them: "
+                    f"The backend '{other.name}' does not say which values of '{key}' are worth trying; name them: "
                     f"--try {key}=VALUE,VALUE."
                 )
             for value in values:
-                it._with(key, value)
-        return it
+                other._with(key, value)
+        return other
 
     @classmethod
     def in_messages(cls, backend: object, options: Mapping[str, str]) -> "OtherOptions | None":
         """The options of a target whose values its messages may name (`WorthTrying.pattern`); None if it has none."""
         if not isinstance(backend, str | PathLike):
             return None
-        it = cls(name=fspath(backend), options=options, wanted={})
-        found = {key: () for key, one in it._known.items() if one.worth_trying is not None and one.worth_trying.pattern}
-        return replace(it, wanted=found) if found else None
+        other = cls(name=fspath(backend), options=options, wanted={})
+        found = {key: () for key, one in other._known.items() if one.worth_trying and one.worth_trying.pattern}
+        return replace(other, wanted=found) if found else None
 
     def settings(self, messages: Sequence[str]) -> Iterator[tuple[dict[str, str], Backend]]:
         """Each change of one option, with the changed backend; invalid combinations are skipped.

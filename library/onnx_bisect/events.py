@@ -94,13 +94,13 @@ class ProbeAnswered:
     cached: bool
 
     def __str__(self) -> str:
-        it = self.verdict
-        kind = f" ({it.kind})" if it.kind is not None else ""
+        verdict = self.verdict
+        kind = f" ({verdict.kind})" if verdict.kind is not None else ""
         again = _(", asked again ({number})", number=self.attempt + 1) if self.attempt and self.why != AS_PART else ""
-        took = _("known before") if self.cached else duration(it.seconds)
-        message = f": {clip(it.message, 120)}" if it.message and not it.passed else ""
+        took = _("known before") if self.cached else duration(verdict.seconds)
+        message = f": {clip(verdict.message, 120)}" if verdict.message and not verdict.passed else ""
         asked = f"{clean(phrase(self.why))} ({plural(self.units, 'unit')}{again}, {took})"
-        return f"{words.named(it.status)}{kind}: {asked}{message}"
+        return f"{words.named(verdict.status)}{kind}: {asked}{message}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,10 +136,10 @@ class PrecisionSearch:
                 break
             if tried == found.keep != units:
                 continue
-            if (it := self._wide(found.keep & ~tried, tried, budget)) is None:
+            if (wide := self._wide(found.keep & ~tried, tried, budget)) is None:
                 break
-            if self._subject.want.score(it.value) >= self._subject.want.at_least:
-                best = it
+            if self._subject.want.score(wide.value) >= self._subject.want.at_least:
+                best = wide
         return best
 
     def close(self) -> None:
@@ -164,9 +164,9 @@ class PrecisionSearch:
         else:
             budget.take()
             arithmetic = cast(WideArithmetic, self._arithmetic)
-            it = self._scored(*arithmetic.run_wide(subject.names(keep), subject.names(wide)))
-            value, problem, place = it.value, it.problem, it.place
-            self._keep(on, names, it, subject.share(keep), Why.WIDE)
+            measured = self._scored(*arithmetic.run_wide(subject.names(keep), subject.names(wide)))
+            value, problem, place = measured.value, measured.problem, measured.place
+            self._keep(on, names, measured, subject.share(keep), Why.WIDE)
         shown = english("no numbers") if problem else subject.want.shown(value)
         self._asked(keep, value, shown, Why.WIDE, on)
         return WideSet(units=wide, value=value, shown=shown, place=place)
@@ -224,17 +224,17 @@ class PrecisionSearch:
             raise
         for keep in [keep for keep, (_, future) in self._running.items() if future in ended]:
             why, future = self._running.pop(keep)
-            it = future.result()
-            self._values[keep] = it.value
-            if it.problem:
-                self._mute[keep] = it.problem
-            self._keep(self.on, self._subject.names(keep), it, self._subject.share(keep), why)
-            if want.score(it.value) < want.at_least:
-                it.place.with_suffix(".onnx").unlink(missing_ok=True)
+            measured = future.result()
+            self._values[keep] = measured.value
+            if measured.problem:
+                self._mute[keep] = measured.problem
+            self._keep(self.on, self._subject.names(keep), measured, self._subject.share(keep), why)
+            if want.score(measured.value) < want.at_least:
+                measured.place.with_suffix(".onnx").unlink(missing_ok=True)
                 continue
             for path in self._files.values():
                 path.with_suffix(".onnx").unlink(missing_ok=True)
-            self._files = {keep: it.place}
+            self._files = {keep: measured.place}
 
     def _keep(self, on: str, names: frozenset[str], it: _Measured, work: float, why: Why) -> None:
         """Record a measurement, or for this process alone that it gave no numbers."""

@@ -65,10 +65,10 @@ def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) ->
     First verdicts do not tell which is older: while workers are updated, an older version may answer later. Databases
     limit the length of lists: for many culprits, pass a query of their ids.
     """
-    it = CulpritVerdict
-    columns = (it.culprit_id, it.backend, it.options, it.tool, it.version, it.status)
-    last_at = func.max(it.at)
-    counted = select(*columns, func.min(it.at), last_at).where(it.culprit_id.in_(culprit_ids))
+    verdict = CulpritVerdict
+    columns = (verdict.culprit_id, verdict.backend, verdict.options, verdict.tool, verdict.version, verdict.status)
+    last_at = func.max(verdict.at)
+    counted = select(*columns, func.min(verdict.at), last_at).where(verdict.culprit_id.in_(culprit_ids))
     found: defaultdict[str, dict[tuple[str, ...], TargetVersion]] = defaultdict(dict)
     for row in session.execute(counted.group_by(*columns).order_by(last_at)):
         culprit_id, *place, status, first, last = row

@@ -155,14 +155,15 @@ def _forget_verdicts(session: Session, tenant: str, job_ids: list[str]) -> None:
 
 def _forget_culprits(session: Session, job: Job) -> None:
     """Delete this job's findings, and culprits that no other job has; what is left decides the state of the others."""
-    it = CulpritVerdict
-    mine = KnownCulprit.id.in_(select(it.culprit_id).where(it.job_id == job.id))
+    verdict = CulpritVerdict
+    mine = KnownCulprit.id.in_(select(verdict.culprit_id).where(verdict.job_id == job.id))
     locked = select(KnownCulprit).where(mine).order_by(KnownCulprit.identity).with_for_update()
     entries = session.scalars(locked, execution_options={"populate_existing": True}).all()
     # locked before the other jobs that have them are read
-    session.execute(delete(it).where(it.job_id == job.id))
+    session.execute(delete(verdict).where(verdict.job_id == job.id))
     culprit_ids = [entry.id for entry in entries]
-    elsewhere = set(session.scalars(select(it.culprit_id).where(it.culprit_id.in_(culprit_ids), it.found)))
+    found = select(verdict.culprit_id).where(verdict.culprit_id.in_(culprit_ids), verdict.found)
+    elsewhere = set(session.scalars(found))
     session.execute(delete(KnownCulprit).where(KnownCulprit.id.in_({*culprit_ids} - elsewhere)))
     culprits.settled(session, [entry for entry in entries if entry.id in elsewhere], now(session))
 
@@ -193,18 +194,20 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
 
 def _drop_spare_files(session: Session, job_ids: list[str]) -> None:
     """Keep the files that reproduce a culprit once for each version of a target, after their jobs are deleted."""
-    it = CulpritVerdict
-    has_files = select(it.id, it.culprit_id, it.backend, it.options, it.tool, it.version).where(it.files.is_not(None))
-    culprit_ids = select(it.culprit_id).where(it.job_id.in_(job_ids))
-    outlived = session.execute(has_files.where(it.job_id.is_(None), it.culprit_id.in_(culprit_ids)))
+    verdict = CulpritVerdict
+    version_of = (verdict.culprit_id, verdict.backend, verdict.options, verdict.tool, verdict.version)
+    has_files = select(verdict.id, *version_of).where(verdict.files.is_not(None))
+    culprit_ids = select(verdict.culprit_id).where(verdict.job_id.in_(job_ids))
+    outlived = session.execute(has_files.where(verdict.job_id.is_(None), verdict.culprit_id.in_(culprit_ids)))
     kept = {tuple(version) for _, *version in outlived}
     spare = []
-    for verdict_id, *version in session.execute(has_files.where(it.job_id.in_(job_ids)).order_by(it.id.desc())):
+    going = has_files.where(verdict.job_id.in_(job_ids)).order_by(verdict.id.desc())
+    for verdict_id, *version in session.execute(going):
         if tuple(version) in kept:
             spare.append({"id": verdict_id, "files": None})
         kept.add(tuple(version))
     if spare:
-        session.execute(update(it), spare)
+        session.execute(update(verdict), spare)
 
 
 def _delete(session: Session, job_ids: list[str]) -> None:

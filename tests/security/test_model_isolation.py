@@ -17,7 +17,7 @@ import pytest
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db.database import Database
-from onnxbisect_worker.model_processes.pool import hosts_folder
+from onnxbisect_worker.model_processes.pool import processes_folder
 from onnxbisect_worker.model_requests.layout import hold
 from onnxbisect_worker.model_requests.protocol import Case, ModelProcess, ProcessLostError
 from support.worker.hosted import MODELS, NOTHING, Place
@@ -205,7 +205,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
             Database(place.settings.database).upgrade()
             (root / "data" / "token").write_text("secret")
             stranger = place.files.put([b"another tenant's model"])
-            another = hosts_folder(place.settings) / "another"
+            another = processes_folder(place.settings) / "another"
             held.append(hold(another))
             (another / "own").mkdir()
             case = place.case(MODEL, "spy", options={})

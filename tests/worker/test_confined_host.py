@@ -15,7 +15,7 @@ import pytest
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
 from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.model_processes.pool import hosts_folder
+from onnxbisect_worker.model_processes.pool import processes_folder
 from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, ReportOutcome
 from support import TESTS
 from support.backends.confined import demand_namespaces
@@ -61,7 +61,7 @@ def sleeping(root: Path) -> str:
 
 
 def runs(place: Place) -> bool:
-    return bool([*hosts_folder(place.settings).glob("*/own/probe-*/work/running")])
+    return bool([*processes_folder(place.settings).glob("*/own/probe-*/work/running")])
 
 
 def below(pid: int) -> list[int]:
@@ -97,7 +97,7 @@ def test_one_that_dies_is_told_of_and_leaves_nothing(root: Path, number: signal.
             assert isinstance(lost.value, ProcessKilledError) is (number is signal.SIGKILL)
         assert len(found) > 4
         assert within(30, lambda: all(map(gone, found)))
-    assert list(hosts_folder(place.settings).iterdir()) == []
+    assert list(processes_folder(place.settings).iterdir()) == []
 
 
 def test_where_the_first_of_its_namespace_is_killed_so_is_it(root: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_kill_ends_it_and_its_compile(root: Path) -> None:
         waiting.join(30)
         assert lost == ["The process that had the model was told to end."]
         assert within(30, lambda: all(map(gone, found)))
-        assert list(hosts_folder(place.settings).iterdir()) == []
+        assert list(processes_folder(place.settings).iterdir()) == []
 
 
 def test_nothing_outlives_a_worker_that_is_killed(root: Path) -> None:
@@ -154,7 +154,7 @@ with place.hosts() as hosts, hosts.acquire(place.case(Path(sys.argv[3]).read_byt
     worker.kill()
     worker.wait()
     assert within(30, lambda: all(map(gone, found)))
-    assert within(30, lambda: list(hosts_folder(place.settings).iterdir()) == [])
+    assert within(30, lambda: list(processes_folder(place.settings).iterdir()) == [])
 
 
 def test_a_model_that_takes_too_long_is_given_up(root: Path) -> None:
@@ -180,7 +180,7 @@ confine.{step} = refused
     refused = pytest.raises(ProcessLostError, match="last words were: could not be isolated: No space left on device")
     with place.hosts() as hosts, hosts.acquire(place.case(b"not read")) as host, refused:
         host.prepare()
-    assert list(hosts_folder(place.settings).iterdir()) == []
+    assert list(processes_folder(place.settings).iterdir()) == []
 
 
 def test_models_with_external_data_are_read(root: Path) -> None:

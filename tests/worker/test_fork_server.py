@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onnxbisect_db.states import JobState
-from onnxbisect_worker.model_processes.pool import ModelPool, hosts_folder
+from onnxbisect_worker.model_processes.pool import ModelPool, processes_folder
 from onnxbisect_worker.model_requests.protocol import Case, ProcessKilledError
 from support.worker import redis_server
 from support.worker.hosted import Place
@@ -41,7 +41,7 @@ def before() -> set[int]:
 def hosts(place: Place, before: set[int]) -> Iterator[ModelPool]:
     with closing(ModelPool(place.settings, place.files)) as made:
         yield made
-    assert list(hosts_folder(place.settings).iterdir()) == []
+    assert list(processes_folder(place.settings).iterdir()) == []
 
 
 def nodes(hosts: ModelPool, case: Case) -> int:

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.drawing.network import read_network
 from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect_db.errors import DamagedFileError
-from onnxbisect_worker.context import outside
+from onnxbisect_worker.context import machine_fault
 from onnxbisect_worker.model_processes.confinement import environment
-from onnxbisect_worker.model_processes.pool import ModelPool, hosts_folder
+from onnxbisect_worker.model_processes.pool import ModelPool, processes_folder
 from onnxbisect_worker.model_requests.layout import hold
 from onnxbisect_worker.model_requests.protocol import (
     Case,
@@ -221,7 +221,7 @@ def test_a_host_that_dies_is_told_of_and_replaced(number: signal.Signals, tmp_pa
         stored = place.files.put([prepared.to_bytes()]).sha256
         with hosts.acquire(replace(case, prepared=stored)) as host:
             assert host.key(0b11) != host.key(0b1)
-    assert list(hosts_folder(place.settings).iterdir()) == []
+    assert list(processes_folder(place.settings).iterdir()) == []
 
 
 def test_a_kill_ends_who_waits_and_the_compile_with_all_its_processes(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_kill_ends_who_waits_and_the_compile_with_all_its_processes(tmp_path: 
             with pytest.raises(ProcessLostError):
                 host.key(1)
         assert within(30, lambda: all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split()))
-        assert list(hosts_folder(place.settings).iterdir()) == []
+        assert list(processes_folder(place.settings).iterdir()) == []
 
 
 def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
@@ -273,12 +273,12 @@ with place.hosts() as hosts, hosts.acquire(place.case(Path(sys.argv[3]).read_byt
     worker.wait()
     pids += (int(pid) for pid in (tmp_path / "pids").read_text().split())
     assert within(30, lambda: all(gone(pid) for pid in pids))
-    assert within(30, lambda: list(hosts_folder(place.settings).iterdir()) == [])
+    assert within(30, lambda: list(processes_folder(place.settings).iterdir()) == [])
 
 
 def test_what_killed_workers_left_is_cleared_away_but_not_what_is_in_use(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
-    left, used = (hosts_folder(place.settings) / name for name in ("left", "used"))
+    left, used = (processes_folder(place.settings) / name for name in ("left", "used"))
     os.close(hold(left))
     (left / "model").mkdir()
     lock = hold(used)
@@ -382,7 +382,7 @@ def test_what_starts_hosts_may_be_shot_before_it_can(tmp_path: Path, monkeypatch
     with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host:
         with pytest.raises(ProcessKilledError, match=r"the process that starts them was killed by SIGKILL"):
             host.prepare()
-        assert list(hosts_folder(place.settings).iterdir()) == []
+        assert list(processes_folder(place.settings).iterdir()) == []
 
 
 def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +404,7 @@ def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatc
     assert found["FOO_HOME"] == "foo"
     assert found["ORT_DISABLE_TELEMETRY"] == "1"
     assert environment(tmp_path)["ONNXBISECT_CACHE_DIR"] == str(tmp_path / "toolchains")
-    assert hosts_folder(place.settings) in Path(found["TMPDIR"]).parents
+    assert processes_folder(place.settings) in Path(found["TMPDIR"]).parents
 
 
 def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:
@@ -477,7 +477,7 @@ def test_only_a_few_hosts_stay(bounds: dict[str, int], tmp_path: Path) -> None:
                 host.prepare()
             assert the_host()
     assert hosts_of(os.getpid()) == []
-    assert list(hosts_folder(place.settings).iterdir()) == []
+    assert list(processes_folder(place.settings).iterdir()) == []
 
 
 def test_threads_have_hosts_of_their_own(tmp_path: Path) -> None:
@@ -527,8 +527,8 @@ def test_a_compiler_that_is_not_here_is_named(tmp_path: Path) -> None:
 
 def test_a_host_that_cannot_be_started_is_a_sentence(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
-    hosts_folder(place.settings).parent.mkdir()
-    hosts_folder(place.settings).write_text("in the way")
+    processes_folder(place.settings).parent.mkdir()
+    processes_folder(place.settings).write_text("in the way")
     with place.hosts() as hosts, hosts.acquire(place.case(relus(2))) as host, pytest.raises(ProcessLostError) as lost:
         host.prepare()
     assert str(lost.value) == "No process could be started that reads the model: Not a directory."
@@ -559,7 +559,7 @@ def test_a_file_that_was_changed_in_its_store_ends_the_work_at_once(
     monkeypatch.setattr(place.files, "path", damaged)
     with place.hosts() as hosts, hosts.acquire(case) as host, pytest.raises(DamagedFileError) as ended:
         host.prepare()
-    assert outside(ended.value) is None
+    assert machine_fault(ended.value) is None
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from onnxbisect_db import workers
 from onnxbisect_db.tables import Worker
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker import presence
-from onnxbisect_worker.presence import Attendance
+from onnxbisect_worker.presence import Heartbeat
 from support.worker.installation import Installation
 from support.worker.process_tree import within
 
@@ -113,26 +113,26 @@ def test_a_tool_that_failed_is_asked_again(it: Installation, chips: Chips, monke
         worker = told(it)
         return worker is not None and worker.tools == {"one": "one 2.31", "two": "two 2.31"} and not worker.unusable
 
-    attendance = Attendance(it.service, Presence(id="w", backends=("one", "two"), slots=1))
-    attendance.start()
+    heartbeat = Heartbeat(it.service, Presence(id="w", backends=("one", "two"), slots=1))
+    heartbeat.start()
     try:
         assert within(60, works)
         it.service.database.run(lambda session: workers.record_broken_tool(session, "w", "one", "no licence"))
         assert within(60, lambda: chips.asked("one") == 2 and works())
     finally:
-        attendance.stop()
+        heartbeat.stop()
     assert chips.asked("two") == 1
     assert told(it) is None
 
 
 def test_what_tools_print_is_no_answer(it: Installation, chips: Chips) -> None:
     chips.prints("Loading the toolkit")
-    attendance = Attendance(it.service, Presence(id="w", backends=("one", "two"), slots=1))
-    attendance.start()
+    heartbeat = Heartbeat(it.service, Presence(id="w", backends=("one", "two"), slots=1))
+    heartbeat.start()
     try:
         assert within(60, lambda: says(it, "two") == "two 2.31")
     finally:
-        attendance.stop()
+        heartbeat.stop()
 
 
 @pytest.mark.long
@@ -141,8 +141,8 @@ def test_one_that_still_fails_is_asked_until_it_works(
 ) -> None:
     monkeypatch.setattr(presence, "_TELL_EVERY", 0.05)
     monkeypatch.setattr(presence, "_LOOK_EVERY", 0.05)
-    attendance = Attendance(it.service, Presence(id="w", backends=("one",), slots=1))
-    attendance.start()
+    heartbeat = Heartbeat(it.service, Presence(id="w", backends=("one",), slots=1))
+    heartbeat.start()
     try:
         assert within(60, lambda: says(it, "one") == "one 2.31")
         chips.breaks("one", "no licence")
@@ -155,4 +155,4 @@ def test_one_that_still_fails_is_asked_until_it_works(
         assert worker is not None
         assert worker.unusable == []
     finally:
-        attendance.stop()
+        heartbeat.stop()

@@ -36,9 +36,9 @@ from onnxbisect_db.trouble import MOST_CRASHES
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.claiming import Claiming
+from onnxbisect_worker.claiming import WorkClaimer
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.model_processes.pool import clear_hosts, hosts_folder
+from onnxbisect_worker.model_processes.pool import clear_hosts, processes_folder
 from onnxbisect_worker.model_requests import protocol
 from onnxbisect_worker.model_requests.layout import temporary
 from onnxbisect_worker.model_requests.protocol import Case, OtherVersionError, ProcessLostError, ToolBrokenError
@@ -193,7 +193,7 @@ def test_a_new_model_is_read_while_probes_wait(crank: NewCrank) -> None:
     new = it.job(model="third")
     with it.database.transaction() as session:
         workers.seen(session, Presence(id=compiling.worker, backends=(NPU,), slots=9))
-    claiming = Claiming(compiling, control=False, probes=9)
+    claiming = WorkClaimer(compiling, control=False, probes=9)
     for _ in range(2):
         work = claiming()
         assert work is not None
@@ -528,7 +528,7 @@ def test_a_worker_takes_no_more_probes_than_it_has_slots(crank: NewCrank) -> Non
     it.job(model="other")
     it.step(it.place())
     it.step(it.place())
-    claiming = Claiming(place, control=False, probes=1)
+    claiming = WorkClaimer(place, control=False, probes=1)
     work = claiming()
     assert work is not None
     assert claiming() is None
@@ -679,7 +679,7 @@ with temporary(Path(sys.argv[1])) as folder:
     print("there", flush=True)
     time.sleep(600)
 """
-    left = hosts_folder(settings) / "left"
+    left = processes_folder(settings) / "left"
     command = [sys.executable, "-c", program, str(left)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -690,6 +690,6 @@ with temporary(Path(sys.argv[1])) as folder:
         process.wait()
     clear_hosts(settings)
     assert not left.exists()
-    with temporary(hosts_folder(settings) / "whole") as whole:
+    with temporary(processes_folder(settings) / "whole") as whole:
         assert whole.is_dir()
-    assert list(hosts_folder(settings).iterdir()) == []
+    assert list(processes_folder(settings).iterdir()) == []

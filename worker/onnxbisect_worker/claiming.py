@@ -18,7 +18,7 @@ from onnxbisect_db import locking, plans, probes, queues, search_queue, searches
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import AT_BACKEND, Fault, Stage
-from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, outside, sentence
+from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, machine_fault, sentence
 from onnxbisect_worker.coordinating import coordinate, write_report
 from onnxbisect_worker.lease_keeper import LeaseKeeper, WorkT
 from onnxbisect_worker.measuring import measure
@@ -39,7 +39,7 @@ def prepare(keeper: LeaseKeeper[ClaimedSearch]) -> None:
             try:
                 graph = files.put([process.draw().encode()]).sha256
             except OnnxBisectError as error:
-                if keeper.ended or outside(error) is not None:
+                if keeper.ended or machine_fault(error) is not None:
                     raise
                 log.warning("search %s: there will be no picture of the model: %s", search.id, error)
     universe = files.put([prepared.to_bytes()]).sha256
@@ -143,7 +143,7 @@ _Claimed = ClaimedSearch | probes.Claim
 _Kind = Callable[[Session, Collection[str]], _Claimed | None]
 
 
-class Claiming:
+class WorkClaimer:
     """Claims for one worker, one at a time. Kinds of work take turns, and so do its backends.
 
     While probes wait, a model is read only every few seconds, so that jobs which have begun end before others begin. At
@@ -157,7 +157,9 @@ class Claiming:
         self._backends = deque(context.backends)
         self._read: _Kind = self._model
         self._read_at = self._begin_at = 0.0
-        self._kinds: list[_Kind] = [self._coordinated] * control + [self._read, self._probe] * bool(context.backends)
+        self._kinds: list[_Kind] = [self._coordinated] if control else []
+        if context.backends:
+            self._kinds += [self._read, self._probe]
 
     def __call__(self) -> Work | None:
         """Work of the kind served longest ago; None if there is none."""
@@ -268,9 +270,9 @@ def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
     """Store a failure: the work goes to another worker or a later attempt, or the error becomes its result."""
     held: _Claimed = keeper.claimed
     table = probes if isinstance(held, probes.Claim) else searches
-    what, was_outside = sentence(error), outside(error)
+    what, fault_of_machine = sentence(error), machine_fault(error)
     if isinstance(error, protocol.ToolBrokenError) and isinstance(held, ClaimedSearch):
-        was_outside = None  # if it works nowhere, the search fails
+        fault_of_machine = None  # if it works nowhere, the search fails
     if keeper.lost:
         log.info("%s: not wanted any more", held)
     elif keeper.ended:
@@ -281,9 +283,9 @@ def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
     elif keeper.leaves_to_others(error):
         log.warning("%s: left to another worker: %s", held, what)
         keeper.write(lambda session: table.give_back(session, held))
-    elif was_outside is not None:
-        log.warning("%s: %s", held, was_outside)
-        keeper.write(lambda session: table.lost(session, held, was_outside))
+    elif fault_of_machine is not None:
+        log.warning("%s: %s", held, fault_of_machine)
+        keeper.write(lambda session: table.lost(session, held, fault_of_machine))
     elif (
         isinstance(held, probes.Claim)
         or isinstance(error, protocol.ProcessLostError)

@@ -153,7 +153,7 @@ def _in_detail() -> bool:
 DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
 
 
-def outside(error: Exception) -> str | None:
+def machine_fault(error: Exception) -> str | None:
     """The outside cause of an error, as a sentence; None for an error that the model caused."""
     if isinstance(error, FilesUnreachableError):
         return str(error)

@@ -36,7 +36,7 @@ from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.finished import Findings, RefusedRow
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
-from onnxbisect_worker.context import outside
+from onnxbisect_worker.context import machine_fault
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, ReportOutcome, StepProgress
 from onnxbisect_worker.repairing import BudgetLeft, replayed
@@ -202,8 +202,8 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
 
     def save(session: Session) -> int:
         new = plans.save(session, claimed, step.asks, expected=step.plan.expected, culprits=culprits)
-        come_to = searches.refused if refused else searches.searched if over else searches.release
-        come_to(session, claimed)
+        store = searches.refused if refused else searches.searched if over else searches.release
+        store(session, claimed)
         return new
 
     new = keeper.write(save)
@@ -239,7 +239,7 @@ def _digests(keeper: LeaseKeeper[ClaimedSearch], pieces: Sequence[UnitSet]) -> d
         with keeper.process() as process:
             return dict(zip(pieces, process.digests(pieces), strict=True))
     except OnnxBisectError as error:
-        if keeper.ended or outside(error) is not None:
+        if keeper.ended or machine_fault(error) is not None:
             raise
         log.warning("search %s: its culprits' own files are not asked about: %s", keeper.claimed.search.id, error)
         return {}

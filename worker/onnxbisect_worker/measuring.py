@@ -18,7 +18,7 @@ from onnxbisect_db.database import now
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.pool import hosts_folder
+from onnxbisect_worker.model_processes.pool import processes_folder
 from onnxbisect_worker.model_requests.layout import temporary
 from onnxbisect_worker.model_requests.protocol import ProcessLostError, this_version
 from onnxbisect_worker.repairing import BudgetLeft, stored
@@ -57,7 +57,7 @@ def measure(keeper: LeaseKeeper[ClaimedSearch]) -> None:
             raise OnnxBisectError(f"It was given up after {MOST_MEASUREMENTS} measurements.")
 
     known, left = keeper.write(begun)
-    with temporary(hosts_folder(keeper.service.settings) / uuid4().hex) as folder:
+    with temporary(processes_folder(keeper.service.settings) / uuid4().hex) as folder:
         with keeper.process() as process:
             came = process.precision(known, Path(folder), calls=left.calls, seconds=left.seconds, tell=keep)
         if came.ending is None:

@@ -44,7 +44,7 @@ def _host() -> str:
     return socket.gethostname()[:64]
 
 
-class Attendance:
+class Heartbeat:
     """A thread that sends heartbeats until it is stopped."""
 
     def __init__(self, service: Service, presence: workers.Presence) -> None:

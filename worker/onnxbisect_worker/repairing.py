@@ -24,7 +24,7 @@ from onnxbisect_db.files import FileStore
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.pool import hosts_folder
+from onnxbisect_worker.model_processes.pool import processes_folder
 from onnxbisect_worker.model_requests.layout import temporary
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, StepOutcome, StepProgress
 from onnxbisect_worker.model_requests.repair import question_name
@@ -114,7 +114,7 @@ def replayed(
     step: Callable[[ModelProcess, StepProgress, BudgetLeft, Path], ModelQuestion | OutcomeT],
 ) -> tuple[OutcomeT, Mapping[str, str]] | None:
     """The outcome of a step with its stored files; None if it asks about a model, whose search is then queued."""
-    with temporary(hosts_folder(keeper.service.settings) / uuid4().hex) as folder:
+    with temporary(processes_folder(keeper.service.settings) / uuid4().hex) as folder:
         begun, left = keeper.write(lambda session: _begun(session, keeper))
         with keeper.process() as process:
             came = step(process, begun, left, folder)

@@ -11,13 +11,13 @@ from onnxbisect_db import culprit_checks, notices, retention
 from onnxbisect_db.reconcile import leave, reconcile
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
-from onnxbisect_worker.claiming import Claiming
+from onnxbisect_worker.claiming import WorkClaimer
 from onnxbisect_worker.context import DATABASE_AWAY, Slots, WorkerContext
 from onnxbisect_worker.delivering import next_delivery
 from onnxbisect_worker.model_processes.confinement import tell_level
 from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.model_requests.protocol import Pool
-from onnxbisect_worker.presence import Attendance, worker_id
+from onnxbisect_worker.presence import Heartbeat, worker_id
 
 _SWEEP_SECONDS = 3600.0
 _CLEAR_SECONDS = 30.0
@@ -119,13 +119,13 @@ class Running:
         """`reconciler` is the name under which it reconciles, if not its own."""
         slots = service.settings.slots + beside
         self._context = WorkerContext(service=service, pool=pool, worker=worker_id(), backends=backends, slots=slots)
-        self._claiming = Claiming(self._context, control=control, probes=service.settings.slots)
+        self._claiming = WorkClaimer(self._context, control=control, probes=service.settings.slots)
         #: The topics that it must be notified of.
         self.topics = {*map(notices.backend, backends)} | ({notices.CONTROL, notices.WEBHOOKS} if control else set())
         self._slots = Slots("slot", slots, self._claiming)
         self._senders = Slots("webhooks", _SENDERS if control else 0, lambda: next_delivery(service))
         presence = Presence(id=self._context.worker, backends=tuple(sorted(backends)), slots=service.settings.slots)
-        self._attendance = Attendance(service, presence)
+        self._heartbeat = Heartbeat(service, presence)
         self._reconciler = Reconciler(service, reconciler or self._context.worker) if control else None
 
     @property
@@ -138,7 +138,7 @@ class Running:
         self._context.service.database.listen(self.wake)
         self._slots.start()
         self._senders.start()
-        self._attendance.start()
+        self._heartbeat.start()
         self._context.service.reserve.keep()
         if self._reconciler is not None:
             self._reconciler.start()
@@ -161,7 +161,7 @@ class Running:
             self._reconciler.stop()
         self._slots.stop(_STOP_SECONDS)
         self._senders.stop(_SEND_SECONDS)
-        self._attendance.stop()
+        self._heartbeat.stop()
         self._context.pool.close()
 
 

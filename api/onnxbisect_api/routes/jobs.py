@@ -13,9 +13,9 @@ from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Reader, Submitter, Uploader, demand_good
 from onnxbisect_api.job_form import FormRoute, JobDocument
-from onnxbisect_api.job_making import accepted, demand_can_take, made, made_parts
+from onnxbisect_api.job_making import create_job, create_jobs, demand_can_take, validate_terms
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
-from onnxbisect_api.job_view import Circumstances, JobView, PartsSubmitted, SubmittedView, job_view
+from onnxbisect_api.job_view import JobView, JobViewData, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.listing import PagedRows, TheLabels
 from onnxbisect_api.model_form import ReceivedForm
 from onnxbisect_api.model_upload import note_form, receive_form
@@ -53,12 +53,12 @@ def submit_job(
     With `models`, one request creates and returns a job for each of several models, all or none. `GET /v1/parts` has
     the table of their results.
     """
-    terms = accepted(wanted, service, caller)
+    terms = validate_terms(wanted, service, caller)
     if wanted.model is None:
-        parts = made_parts(terms, wanted.models, service, caller, addresses, idempotency_key=idempotency_key)
+        parts = create_jobs(terms, wanted.models, service, caller, addresses, idempotency_key=idempotency_key)
         response.headers["Location"] = parts.report
         return parts
-    view = made(terms, wanted.model, service, caller, addresses, idempotency_key=idempotency_key)
+    view = create_job(terms, wanted.model, service, caller, addresses, idempotency_key=idempotency_key)
     response.headers["Location"] = view.url
     return view
 
@@ -73,11 +73,11 @@ async def submit_job_form(
     idempotency_key: IdempotencyKey = None,
 ) -> SubmittedView:
     """Creates a job for the model in the form. The model is stored only if the job is created."""
-    document = JobDocument(lambda terms: accepted(terms, service, caller))
+    document = JobDocument(lambda terms: validate_terms(terms, service, caller))
 
     def keep(came: ReceivedForm) -> SubmittedView:
-        return made(
-            document.accepted,
+        return create_job(
+            document.valid_terms,
             came.sha256,
             service,
             caller,
@@ -117,9 +117,9 @@ def list_jobs(
     )
     with service.database.session() as session:
         page = jobs.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
-        circumstances = Circumstances.of(session, page.rows)
+        view_data = JobViewData.of(session, page.rows)
     paged.next_is(page.after)
-    return [job_view(job, addresses, circumstances) for job in page.rows]
+    return [job_view(job, addresses, view_data) for job in page.rows]
 
 
 @router.get("/jobs/{job_id}", summary="A job, now or when it has ended")
@@ -189,7 +189,7 @@ def _read(service: Service, caller: Caller, addresses: TheAddresses, job_id: str
         job = jobs.get(session, job_id, caller.tenant)
         if job is None:
             raise missing(english("job"))
-        return job_view(job, addresses, Circumstances.of(session, [job]))
+        return job_view(job, addresses, JobViewData.of(session, [job]))
 
 
 def _changed(

@@ -13,7 +13,7 @@ from onnxbisect_api.listing import TheLabels
 from onnxbisect_api.overviews import labelled, named, newest, table_of
 from onnxbisect_api.parameters import TheService
 from onnxbisect_api.problems import Problem, missing
-from onnxbisect_api.routes.reports import ReportForm, accepted
+from onnxbisect_api.routes.reports import ReportForm, preferred_form
 from onnxbisect_db import jobs
 from onnxbisect_db.states import JobState
 
@@ -56,7 +56,7 @@ def get_parts_table(
     """
     if not labels:
         raise Problem(422, "Say which jobs with ?label=name:value.")
-    form = form or accepted(request.headers.get("accept", ""))
+    form = form or preferred_form(request.headers.get("accept", ""))
     if form not in (ReportForm.JSON, ReportForm.MD, ReportForm.HTML):
         raise Problem(422, f"{form} is for one target of one job: the table is there as json, md and html.")
     with service.database.session() as session:

@@ -92,7 +92,7 @@ _ACCEPTED = {
 }
 
 
-def accepted(header: str) -> ReportForm:
+def preferred_form(header: str) -> ReportForm:
     """The form that an `Accept` header prefers, JSON by default."""
     wanted = [_weighed(part) for part in header.split(",") if part.strip()] or [("*/*", 1.0)]
     for media_type, weight in sorted(wanted, key=lambda it: -it[1]):
@@ -150,7 +150,7 @@ def get_report(
     """
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
-    form = form or accepted(request.headers.get("accept", ""))
+    form = form or preferred_form(request.headers.get("accept", ""))
     if target is None and len(job.searches) > 1:
         return _overview(job, form, request, service)
     sha256 = report_of(search_of(job, target))

@@ -100,7 +100,7 @@ def overview(
 
 
 @router.get("/culprits/{culprit_id}")
-def shown(
+def culprit_page(
     request: Request, culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses
 ) -> Response:
     """The page of one culprit, with the places where it occurs."""

@@ -26,11 +26,11 @@ _forms = APIRouter(route_class=FormRoute)
 
 
 @_forms.post("/inspect")
-async def bring(request: Request, service: TheService, caller: Uploader, _: Inspector) -> Response:
+async def receive_model(request: Request, service: TheService, caller: Uploader, _: Inspector) -> Response:
     """Handle the form with a file, which is stored while it is received; the response is that of `inspect`."""
     typed = new_fields.FormValues()
     try:
-        await new_upload.bring(request, service, caller, typed)
+        await new_upload.receive_model_form(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
         status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status=status)

@@ -27,7 +27,7 @@ from onnxbisect_api.found import (
     precision_document,
     repair_document,
 )
-from onnxbisect_api.job_making import accepted, asked_before, made
+from onnxbisect_api.job_making import asked_before, create_job, validate_terms
 from onnxbisect_api.job_request import RepairRequest
 from onnxbisect_api.limits import Turns
 from onnxbisect_api.overviews import labelled, overview_of
@@ -37,7 +37,7 @@ from onnxbisect_api.routes import jobs
 from onnxbisect_api.routes.events import TheWatch, Watch
 from onnxbisect_api.routes.reports import ReportForm
 from onnxbisect_api.site.rendering import fragment, page
-from onnxbisect_api.site.situation import Situation, situation
+from onnxbisect_api.site.situation import JobPageData, job_page_data
 from onnxbisect_api.units import Names, PassedUnitsCache, of_report
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job, Search
@@ -105,7 +105,7 @@ Target = Annotated[int | None, Query(ge=1, le=32)]
 
 
 @router.get("/jobs/{job_id}", dependencies=[IN_TURN])
-def shown(
+def job_page(
     job_id: RowId,
     request: Request,
     service: TheService,
@@ -115,7 +115,7 @@ def shown(
 ) -> Response:
     """The job's page: one target, or for several without `target` their overview."""
     names: Names = request.app.state.names
-    now = situation(service, request.app.state.passed_units, caller, addresses, job_id, target)
+    now = job_page_data(service, request.app.state.passed_units, caller, addresses, job_id, target)
     with within(language_of(request)):
         values: dict[str, Any] = {"doc": None, "overview": None}
         if now.search is not None and now.search.report is not None:
@@ -154,7 +154,7 @@ def shown(
     )
 
 
-def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:
+def _drawn(now: JobPageData, names: Names) -> dict[str, Any] | None:
     """The data for the strip that shows each unit's state during a search; None if there are none."""
     if now.search is None or now.search.universe is None or now.states is None:
         return None
@@ -191,13 +191,13 @@ def repair(job_id: RowId, service: TheService, caller: Contributor, addresses: T
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         before, model = asked_before(job), job.model_sha256
-    wanted = accepted(before.model_copy(update={"repair": before.repair or RepairRequest()}), service, caller)
-    view = made(wanted, model, service, caller, addresses, idempotency_key=None)
+    wanted = validate_terms(before.model_copy(update={"repair": before.repair or RepairRequest()}), service, caller)
+    view = create_job(wanted, model, service, caller, addresses, idempotency_key=None)
     return RedirectResponse(f"/jobs/{view.id}", 303)
 
 
 @router.post("/jobs/{job_id}/delete", dependencies=[IN_TURN])
-def delete(job_id: RowId, service: TheService, caller: Submitter) -> Response:
+def delete_job(job_id: RowId, service: TheService, caller: Submitter) -> Response:
     """Delete the job like `DELETE /v1/jobs/{job_id}`, and redirect to the list of jobs."""
     jobs.delete_job(job_id, service, caller)
     return RedirectResponse("/jobs", 303)
@@ -300,7 +300,7 @@ async def _frames(place: _Place, watch: Watch, look: _Look, shape: str) -> Async
 def _look(place: _Place) -> _Look:
     with place.service.database.session() as session:
         demand_good(session, place.caller)
-    now = situation(place.service, place.known, place.caller, place.addresses, place.job_id, place.target)
+    now = job_page_data(place.service, place.known, place.caller, place.addresses, place.job_id, place.target)
     may_submit = bool(place.caller.scopes & {Scope.SUBMIT, Scope.ADMIN})
     return _Look(
         events=now.row.events,

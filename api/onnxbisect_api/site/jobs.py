@@ -13,7 +13,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_api import listing
 from onnxbisect_api.access import Reader
 from onnxbisect_api.job_request import ONE_LINE, BackendName
-from onnxbisect_api.job_view import Circumstances, JobView, job_view
+from onnxbisect_api.job_view import JobView, JobViewData, job_view
 from onnxbisect_api.parameters import UUID_PATTERN, TheAddresses, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.site.rendering import page
@@ -39,7 +39,7 @@ def home() -> RedirectResponse:
 
 
 @router.get("/jobs")
-def listed(
+def job_list_page(
     request: Request,
     service: TheService,
     caller: Reader,
@@ -64,10 +64,10 @@ def listed(
     )
     with service.database.session() as session:
         found = jobs.listed(session, caller.tenant, sought, after=paged.after, limit=paged.limit)
-        circumstances = Circumstances.of(session, found.rows)
+        view_data = JobViewData.of(session, found.rows)
         offered = workers.slots(session)
     paged.next_is(found.after)
-    shown = [job_view(job, addresses, circumstances) for job in found.rows]
+    shown = [job_view(job, addresses, view_data) for job in found.rows]
     part = "_jobs.html.j2" if request.headers.get("hx-request") else "jobs.html.j2"
     return page(
         request,

@@ -32,11 +32,11 @@ _FEW = 6
 
 
 @_forms.post("/new")
-async def bring(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> Response:
+async def receive_model(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> Response:
     """Handle the form with a file, which is stored while it is received; the response is that of `submit`."""
     typed = new_fields.FormValues()
     try:
-        await new_upload.bring(request, service, caller, typed)
+        await new_upload.receive_model_form(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
         status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status)
@@ -89,10 +89,10 @@ def _submitted(
     try:
         known = {} if before is None else before.calibration
         read = new_fields.terms(typed, defaults, lambda target: job_making.checked([target], offered), known)
-        wanted = job_making.accepted(_repeating(read, before), service, caller)
+        wanted = job_making.validate_terms(_repeating(read, before), service, caller)
         if lacks:
             raise new_fields.FieldsError(lacks)
-        view = job_making.made(wanted, typed.one("model"), service, caller, addresses, idempotency_key=None)
+        view = job_making.create_job(wanted, typed.one("model"), service, caller, addresses, idempotency_key=None)
     except new_fields.FieldsError as wrong:
         return _page(request, service, caller, typed, {**wrong.complaints, **lacks}, 422)
     except UnknownModelError as error:

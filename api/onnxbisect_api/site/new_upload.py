@@ -76,7 +76,7 @@ class _SampleFile:
         self.unfinished.seal()
 
 
-async def bring(request: Request, service: Service, caller: Caller, typed: FormValues) -> None:
+async def receive_model_form(request: Request, service: Service, caller: Caller, typed: FormValues) -> None:
     """Receive a form that may contain a file; then the file is stored, and `typed` gets its SHA-256 as `model`.
 
     Raises OnnxBisectError or Problem if the file is refused.

@@ -17,7 +17,7 @@ from onnxbisect.unitset import size
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_api.access import Caller
 from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.job_view import Circumstances, JobView, TargetView, job_view
+from onnxbisect_api.job_view import JobView, JobViewData, TargetView, job_view
 from onnxbisect_api.parameters import Addresses
 from onnxbisect_api.units import PassedUnitsCache, StatesView, so_far
 from onnxbisect_db import measurements, probe_queries, search_queue
@@ -142,7 +142,7 @@ def _whole(seconds: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Situation:
+class JobPageData:
     """The state of a job's page: that of one target, or without `search` and `target` the overview of several.
 
     `progress` is present while the target's search is running, `states` once a worker has read the model. A target that
@@ -238,18 +238,18 @@ class Situation:
         return words.target({"backend": target.backend, "options": target.options})
 
 
-def situation(
+def job_page_data(
     service: Service, known: PassedUnitsCache, caller: Caller, addresses: Addresses, job_id: str, number: int | None
-) -> Situation:
-    """Read the current situation; a 404 if the caller's tenant has no such job or target."""
+) -> JobPageData:
+    """Read the current data; a 404 if the caller's tenant has no such job or target."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
-        view = job_view(job, addresses, Circumstances.of(session, [job]))
+        view = job_view(job, addresses, JobViewData.of(session, [job]))
         if number is None and len(job.searches) > 1:
-            return Situation(row=job, job=view, search=None, target=None, progress=None, states=None)
+            return JobPageData(row=job, job=view, search=None, target=None, progress=None, states=None)
         search = search_of(job, number)
         over = search.stage == Stage.OVER
-        return Situation(
+        return JobPageData(
             row=job,
             job=view,
             search=search,

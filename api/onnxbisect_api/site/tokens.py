@@ -24,7 +24,7 @@ _A_NAME = english("Say who or what uses it, in one line.")
 
 
 @router.get("/tokens")
-def listed(request: Request, service: TheService, caller: Admin) -> Response:
+def token_list_page(request: Request, service: TheService, caller: Admin) -> Response:
     """The page with all tokens, including revoked ones."""
     return _list(request, service, caller)
 

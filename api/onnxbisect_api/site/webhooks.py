@@ -30,7 +30,7 @@ _EVENTS = sorted(ANNOUNCED - {EventType.PING})
 
 
 @router.get("/webhooks")
-def listed(request: Request, service: TheService, caller: Admin) -> Response:
+def webhook_list_page(request: Request, service: TheService, caller: Admin) -> Response:
     """The page with all endpoints, without those of single jobs."""
     return _list(request, service, caller)
 
@@ -61,7 +61,7 @@ def create(
 
 
 @router.get("/webhooks/{webhook_id}")
-def shown(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
+def webhook_page(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
     """The page of one endpoint, with its messages."""
     return _one(request, service, caller, rest.get_webhook(webhook_id, service, caller), paged)
 
@@ -92,7 +92,7 @@ def ping(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
 
 
 @router.post("/webhooks/{webhook_id}/delete")
-def delete(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
+def delete_webhook(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
     """Delete the endpoint, and redirect to the page of endpoints."""
     rest.delete_webhook(webhook_id, service, caller)
     return RedirectResponse("/webhooks", 303)

@@ -179,16 +179,16 @@ class TomlBackend:
     @property
     def access(self) -> Access:
         """The programs of its commands, the file's folder, and the paths in its variables and options."""
-        it, env = self._definition, self._env(self._path.parent, {})
-        asked = [it.version.command] if isinstance(it.version, VersionCommand) else []
-        first = self._filled([self._program(words[0]) for words in (*it.commands, *asked)])
+        definition, env = self._definition, self._env(self._path.parent, {})
+        asked = [definition.version.command] if isinstance(definition.version, VersionCommand) else []
+        first = self._filled([self._program(words[0]) for words in (*definition.commands, *asked)])
         found = [find_executable(word, cwd=self._path.parent, path=env.get("PATH")) for word in first]
-        named = [Path(value) for value in inherited(it.inherit_env).values() if value[:1] == "/"]
+        named = [Path(value) for value in inherited(definition.inherit_env).values() if value[:1] == "/"]
         return Access(
             programs=tuple(filter(None, found)),
             # the file by itself, too: its folder is not shown where it holds the data of a service
             reads=(self._path.parent, self._path, *named, *listed(env)),
-            network=it.network,
+            network=definition.network,
         )
 
     @property
@@ -203,23 +203,25 @@ class TomlBackend:
 
     def describe(self) -> Description:
         """Run the version command, if the file has one; raises BackendUnusableError if it fails."""
-        it = self._definition
-        version = self._ask_version(it.version) if isinstance(it.version, VersionCommand) else it.version
+        definition = self._definition
+        version = definition.version
+        if isinstance(version, VersionCommand):
+            version = self._ask_version(version)
         if self._toolchain and version == UNKNOWN:
             version = self._toolchain.version
         return Description(
-            tool=it.tool or Path(it.command[0]).name,
+            tool=definition.tool or Path(definition.command[0]).name,
             version=version,
             environment=self._toolchain.digest if self._toolchain else "",
-            ops=it.ops,
-            probe_format=ProbeFormat(**it.probe_format.model_dump()),
-            weights_matter=it.weights_matter,
-            dynamic_shapes=it.dynamic_shapes,
-            newest_ir=it.newest_ir,
-            newer_unfolded=it.newer_unfolded,
-            newest_opset=it.newest_opset,
-            oldest_opset=it.oldest_opset,
-            boundary_known=it.boundary_known,
+            ops=definition.ops,
+            probe_format=ProbeFormat(**definition.probe_format.model_dump()),
+            weights_matter=definition.weights_matter,
+            dynamic_shapes=definition.dynamic_shapes,
+            newest_ir=definition.newest_ir,
+            newer_unfolded=definition.newer_unfolded,
+            newest_opset=definition.newest_opset,
+            oldest_opset=definition.oldest_opset,
+            boundary_known=definition.boundary_known,
         )
 
     def check(self) -> str | None:
@@ -253,13 +255,13 @@ class TomlBackend:
             if outcome.exit_code not in (0, *self._definition.success.exit_codes):
                 break
             left = replace(each, seconds_left=limits.wall_seconds - outcome.seconds)
-            it = self._run(words, workdir, left, probe)
+            ended = self._run(words, workdir, left, probe)
             outcome = replace(
-                it,
-                seconds=outcome.seconds + it.seconds,
-                peak_memory=max(outcome.peak_memory, it.peak_memory),
-                log=outcome.log + it.log,
-                log_truncated=outcome.log_truncated or it.log_truncated,
+                ended,
+                seconds=outcome.seconds + ended.seconds,
+                peak_memory=max(outcome.peak_memory, ended.peak_memory),
+                log=outcome.log + ended.log,
+                log_truncated=outcome.log_truncated or ended.log_truncated,
             )
         return with_artifacts(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
 
@@ -310,22 +312,22 @@ class TomlBackend:
         return [fill(word, lambda name: values.get(name, f"{{{name}}}")) for word in words]
 
     def _env(self, workdir: Path, places: Mapping[str, str]) -> dict[str, str]:
-        it = self._definition
-        extra = dict(zip(it.env, self._filled(list(it.env.values()), places), strict=True))
+        definition = self._definition
+        extra = dict(zip(definition.env, self._filled(list(definition.env.values()), places), strict=True))
         if self._toolchain is None:
-            return clean_env(workdir, inherit=it.inherit_env, extra=extra)
-        return self._toolchain.environment(workdir, {**inherited(it.inherit_env), **extra})
+            return clean_env(workdir, inherit=definition.inherit_env, extra=extra)
+        return self._toolchain.environment(workdir, {**inherited(definition.inherit_env), **extra})
 
     def _run(
         self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path, more: Mapping[str, str] | None = None
     ) -> Outcome:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out"), **(more or {})}
         cwd = workdir if self._definition.cwd == "work" else self._path.parent
-        it, env = self._definition, self._env(workdir, places)
+        definition, env = self._definition, self._env(workdir, places)
         # the user's own compiler may need a licence server; an installed toolchain needs no network
-        network = True if it.network else None if self._toolchain is None else False
+        network = True if definition.network else None if self._toolchain is None else False
         argv, reads = self._filled([self._program(words[0]), *words[1:]], places), self.access.reads
-        return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=it.isolated)
+        return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=definition.isolated)
 
     def _ask_version(self, how: VersionCommand) -> str:
         with tempfile.TemporaryDirectory() as work:

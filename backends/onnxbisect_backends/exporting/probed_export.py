@@ -152,12 +152,12 @@ class Export:
                 paths = (joined(home, frame.f_code.co_name), home)
                 suspect = next((it for it in paths if it in self.loaded.calls), None)
             for name in ("node", "n"):
-                it = frame.f_locals.get(name)
-                if place is None and isinstance(it, torch._C.Node):  # of the older exporter
-                    told = re.findall(r"(\S+)\((\d+)\):", it.sourceRange())
+                value = frame.f_locals.get(name)
+                if place is None and isinstance(value, torch._C.Node):  # of the older exporter
+                    told = re.findall(r"(\S+)\((\d+)\):", value.sourceRange())
                     place = next(((name, int(at)) for name, at in told if of_user(name)), None)
-                if node is None and isinstance(it, torch.fx.Node) and it.op == "call_function":
-                    node = it
+                if node is None and isinstance(value, torch.fx.Node) and value.op == "call_function":
+                    node = value
         ours = any(frame.f_code.co_name == "stand_in_forward" for frame, _ in frames)
         packed = [it for frame, _ in frames for it in frame.f_locals.values() if isinstance(it, PackedSequence)]
         if node is not None and place is None:

@@ -272,9 +272,9 @@ def trial(traits: Iterable[Trait]) -> onnx.ModelProto:
 def _controls(trait: Trait) -> Iterable[onnx.ModelProto]:
     """Models that differ from the trait's trial in their boundary alone: if one passes, it is the boundary."""
     if trait.what not in (TraitKind.EMPTY, TraitKind.COUNT):
-        dressed = trial([trait])
-        apply_format(dressed, _limit(trait))
-        yield dressed
+        trial_model = trial([trait])
+        apply_format(trial_model, _limit(trait))
+        yield trial_model
     if trait.what not in (TraitKind.DTYPE, TraitKind.EMPTY, TraitKind.COUNT):
         return
     graph = onnx.GraphProto(name="inside")

@@ -19,7 +19,7 @@ from onnxbisect.model.read import original
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
 from onnxbisect.preflight import ops, structure, types
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text
-from onnxbisect.preflight.target import OpRecord, Reader, told_of, with_recorded_issues
+from onnxbisect.preflight.target import OpRecord, Reader, adapt_findings, with_recorded_issues
 from onnxbisect.unitset import UnitSet, members, size
 
 #: Ops that exporters use for what may change between runs: sizes, branches, iterations, reads at an index.
@@ -124,7 +124,7 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
     if record is not None:
         found = with_recorded_issues(record, found)
     if reader is not None:
-        found = told_of(reader, found, subject)
+        found = adapt_findings(reader, found, subject)
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 

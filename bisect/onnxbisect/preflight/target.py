@@ -72,7 +72,7 @@ class Reader:
     disputed: Mapping[str, str] = field(default_factory=dict)
 
 
-def told_of(reader: Reader, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
+def adapt_findings(reader: Reader, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
     """The findings adapted to this tool; those about versions that it does not read come first, then disputed ops."""
     settled = settled_by(reader.probe_format)
     read = {"ir-version-too-new": reader.newest_ir, "opset-too-new": reader.newest_opset}

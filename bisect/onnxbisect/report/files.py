@@ -51,7 +51,7 @@ def write(
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     if "reproduce" in document:
-        document = {**document, "reproduce": _seen_from(document["reproduce"], out_dir.absolute())}
+        document = {**document, "reproduce": _relative_to_report(document["reproduce"], out_dir.absolute())}
     written: list[Path] = []
     links: dict[int, CulpritLinks] = {}
     folders = culprit_dirs(document)
@@ -99,7 +99,7 @@ def put(path: Path, content: Path | bytes) -> Path:
     return path
 
 
-def _seen_from(place: Reproduce, out: Path) -> Reproduce:
+def _relative_to_report(place: Reproduce, out: Path) -> Reproduce:
     """The field with paths relative to the report's folder `out`."""
     if "folder" in place:
         return {"folder": _relative(Path(place["folder"]), out), "report": _relative(out, Path(place["folder"]))}

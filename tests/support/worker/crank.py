@@ -17,7 +17,7 @@ from onnxbisect_db.tables import Job
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.claiming import Claiming
+from onnxbisect_worker.claiming import WorkClaimer
 from onnxbisect_worker.context import Work, WorkerContext
 from support.db.scenes import Clock
 from support.worker.hidden_rule import Compiler, HiddenRulePool
@@ -46,7 +46,7 @@ class Crank:
 
     def next(self, place: WorkerContext) -> Work | None:
         """What this worker claims."""
-        return Claiming(place, control=True, probes=self.settings.slots)()
+        return WorkClaimer(place, control=True, probes=self.settings.slots)()
 
     def step(self, place: WorkerContext) -> bool:
         """Have this worker claim and do one piece of work. False where there was none."""

@@ -197,7 +197,7 @@ class ModelClient:
             return self._process
 
     def _setup(self) -> protocol.Setup:
-        settings, folder = self._settings, hosts_folder(self._settings) / uuid4().hex
+        settings, folder = self._settings, processes_folder(self._settings) / uuid4().hex
         paths = {}
         for name in self.case.all_files:
             try:
@@ -226,7 +226,7 @@ class ModelClient:
         )
 
 
-def hosts_folder(settings: Settings) -> Path:
+def processes_folder(settings: Settings) -> Path:
     """The folder of all model processes' folders, and of those that steps put the processes' files into."""
     return settings.cache.absolute() / "hosts"
 
@@ -248,7 +248,7 @@ class ModelPool:
         self._most_idle = idle
         self._most_bytes = idle_bytes
         self._lock = Condition()
-        self._server = ForkServer(environment(hosts_folder(settings)))
+        self._server = ForkServer(environment(processes_folder(settings)))
         #: Most recently used last.
         self._idle: list[ModelClient] = []
         self._acquired: list[ModelClient] = []
@@ -312,7 +312,7 @@ class ModelPool:
 
 def clear_hosts(settings: Settings) -> None:
     """Remove the folders of processes that were killed."""
-    folder = hosts_folder(settings)
+    folder = processes_folder(settings)
     for left in folder.iterdir() if folder.is_dir() else ():
         remove(left)
 

@@ -90,9 +90,14 @@ class Pulsar2Backend:
     @property
     def options(self) -> dict[str, Any]:
         """The options as given, with digests of the files that they name."""
-        it = self._settings
-        build = it.build.model_dump(mode="json", exclude_unset=True)
-        return {**it.given, "calibration_size": it.own.calibration_size, "build": build, "files": {**it.constants}}
+        settings = self._settings
+        build = settings.build.model_dump(mode="json", exclude_unset=True)
+        return {
+            **settings.given,
+            "calibration_size": settings.own.calibration_size,
+            "build": build,
+            "files": {**settings.constants},
+        }
 
     def samples(self, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Sequence[Sample] | None:
         """The user's `calibration_dataset`; None for a model with other inputs than the bound one."""
