@@ -51,6 +51,7 @@ def install_command(
     cls=Command,
     epilog="Example: onnx-bisect backends check ./mychip.toml",
 )
+@parameters.takes_terms
 def check_command(
     name: Name,
     option: parameters.BackendOptions = None,
@@ -61,7 +62,7 @@ def check_command(
     """
     from onnxbisect_cli import backend_list
 
-    raise typer.Exit(backend_list.check(name, parameters.key_values(option or (), "--option")))
+    raise typer.Exit(backend_list.check(name, option or {}))
 
 
 @app.command(
@@ -104,7 +105,7 @@ def op_table_command(
     status = op_table.write_profile(
         backend,
         output,
-        options=parameters.key_values(option or (), "--option"),
+        options=option or {},
         ops=parameters.names(only or ()),
         jobs=jobs,
         timeout=timeout,

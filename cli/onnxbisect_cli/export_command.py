@@ -22,6 +22,7 @@ app = typer.Typer(rich_markup_mode=None)
     short_help="Find every module of a PyTorch model that does not export.",
     epilog="Example: onnx-bisect export model.py:build --out out",
 )
+@parameters.takes_terms
 def export_command(
     source: Annotated[
         str,
@@ -108,7 +109,7 @@ def export_command(
             tries=try_ or (),
             components=components,
             backend=backend,
-            options=parameters.key_values(option or (), "--option"),
+            options=option or {},
             timeout=timeout,
             memory=memory,
             progress=show_line,

@@ -51,11 +51,10 @@ def inspect_command(
     import onnx_bisect
     from onnxbisect_cli import inspection
 
-    options = parameters.key_values(option or (), "--option")
-    if options and backend is None:
+    if option and backend is None:
         raise OptionError("--option is for a backend; name it with --backend.")
     seen = onnx_bisect.inspect(
-        model, backend=backend, options=options, input_shapes=input_shapes, input_values=input_values
+        model, backend=backend, options=option, input_shapes=input_shapes, input_values=input_values
     )
     raise typer.Exit(inspection.show(seen, form, fail_on))
 

@@ -35,8 +35,7 @@ def write_profile(
     cache: bool,
 ) -> int:
     """Measure the compiler and write its profile; returns the exit status."""
-    if output.suffix != ".toml" or not output.parent.is_dir():
-        raise OptionError(f"{output} cannot be a profile: name a file that ends in .toml in a folder that is.")
+    _demand_profile_path(output)
     try:  # checked first, because compiling can take an hour
         tempfile.TemporaryFile(dir=output.parent).close()
     except OSError as error:
@@ -69,6 +68,11 @@ def write_profile(
     for note in profile.notes:
         print(f"  {clip(note, 300)}")
     return 0
+
+
+def _demand_profile_path(output: Path) -> None:
+    if output.suffix != ".toml" or not output.parent.is_dir():
+        raise OptionError(f"{output} cannot be a profile: name a file that ends in .toml in a folder that is.")
 
 
 class _ProgressBar:
@@ -114,8 +118,7 @@ class _ProgressBar:
 
 def write_recorded(reports: Sequence[Path], output: Path) -> None:
     """Write the profile; raises OptionError for a bad report or output path."""
-    if output.suffix != ".toml" or not output.parent.is_dir():
-        raise OptionError(f"{output} cannot be a profile: name a file that ends in .toml in a folder that is.")
+    _demand_profile_path(output)
     profile = recorded_profile(output.stem, {str(path): read(path) for path in reports})
     try:
         output.write_text(profile_text(profile, command="profile"), encoding="utf-8")

@@ -3,7 +3,7 @@ values are read: OptionError names the value and the expected form.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -272,12 +272,15 @@ ReportsFolder = Annotated[
 ReportForm = Annotated[Format, typer.Option("--format", help="The form on standard output.")]
 ListForm = Annotated[ListFormat, typer.Option("--format", help="The form on standard output.")]
 BackendOptions = Annotated[
-    list[str] | None,
-    typer.Option("--option", rich_help_panel=TARGET, metavar="KEY=VALUE", help="An option of the backend; repeatable."),
+    dict[str, str] | None, terms.Term(doc="An option of the backend.", group=TARGET, metavar="KEY=VALUE")
 ]
 
-#: What is bound of a model's inputs is typed as pairs, an option for each.
-_PAIRS = {get_args(terms.InputShapes)[0]: shapes, get_args(terms.InputValues)[0]: values}
+#: Mappings are typed as pairs, an option for each.
+_PAIRS: Mapping[Any, Callable[[Iterable[str]], Mapping[str, Any]]] = {
+    get_args(terms.InputShapes)[0]: shapes,
+    get_args(terms.InputValues)[0]: values,
+    get_args(BackendOptions)[0]: lambda pairs: key_values(pairs, "--option"),
+}
 Samples = Annotated[Path | None, terms.SAMPLES]
 OldCalibrationPath = Annotated[Path | None, typer.Option("--calibration", hidden=True, help="The compiler's samples.")]
 CustomOpFunctions = Annotated[

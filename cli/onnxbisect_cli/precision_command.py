@@ -68,7 +68,7 @@ def precision_command(
         model,
         backend=backend,
         samples=samples,
-        options=parameters.key_values(option or (), "--option"),
+        options=option or {},
         input_shapes=input_shapes,
         input_values=input_values,
         out=out,

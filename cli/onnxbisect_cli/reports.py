@@ -81,7 +81,10 @@ def render_parts(table: parts.PartsTable, form: Format, *, several: bool, files:
     with spoken():
         if form is Format.TEXT:
             return "\n".join(parts.lines(table, width=terminal_width(), files=files)) + "\n"
-        link = _below if several else _beside
+
+        def link(model: str, target: str, name: str) -> str:
+            return f"{model}/{target}/{name}" if several else f"{model}/{name}"
+
         match form:
             case Format.MD:
                 return parts.markdown(table, link)
@@ -95,14 +98,6 @@ def write_parts(table: parts.PartsTable, out: Path, *, several: bool) -> None:
     for form in _OVERVIEWS:
         text = render_parts(table, form, several=several)
         put(out / f"parts.{form}", text.encode("utf-8", "backslashreplace"))
-
-
-def _below(model: str, target: str, name: str) -> str:
-    return f"{model}/{target}/{name}"
-
-
-def _beside(model: str, _target: str, name: str) -> str:
-    return f"{model}/{name}"
 
 
 def terminal_width() -> int:

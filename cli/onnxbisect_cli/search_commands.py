@@ -149,7 +149,7 @@ def fix_command(
         model=model,
         backend=backend,
         command=command_of(context),
-        options=parameters.key_values(option or (), "--option"),
+        options=option or {},
         input_shapes=input_shapes or {},
         input_values=input_values or {},
         jobs=jobs,
@@ -206,7 +206,7 @@ def regress_command(
     search = SearchRequest(
         model=model,
         backend=backend,
-        options=parameters.key_values(option or (), "--option"),
+        options=option or {},
         input_shapes=input_shapes or {},
         input_values=input_values or {},
         jobs=jobs,
@@ -241,8 +241,7 @@ def share_command(
     from onnx_bisect import share
     from onnxbisect.report.text import clean, clip, plural
 
-    options = parameters.key_values(option or (), "--option")
-    shared = share(culprit, output, backend=backend, options=options, timeout=timeout)
+    shared = share(culprit, output, backend=backend, options=option, timeout=timeout)
     if shared is None:
         print("It fails only with its own weights or names: no other file shows the same failure.")
         raise typer.Exit(1)
@@ -318,7 +317,7 @@ def split_command(
         model,
         report,
         out,
-        bisection.backend_named(command_of(context), backend, parameters.key_values(option or (), "--option")),
+        bisection.backend_named(command_of(context), backend, option or {}),
         input_shapes=input_shapes,
         input_values=input_values,
         host_share=share,

@@ -65,16 +65,14 @@ def submit(request: SubmitRequest, *, wait: bool, out: Path | None, form: Format
         from onnxbisect_cli import submit_results
 
         codes = submit_results.show(job, ended["targets"], labels, out, form)
+        folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
         if request.terms.get("repair") is not None:
-            folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
             repairs = submit_results.show_repairs(
                 request.model, job, ended["targets"], folders, verbose=form is Format.TEXT
             )
             codes = {label: repairs.get(label, code) for label, code in codes.items()}
         if request.terms.get("precision") is not None:
-            folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
-            failed = submit_results.show_precision(job, ended["targets"], folders, verbose=form is Format.TEXT)
-            codes |= failed
+            codes |= submit_results.show_precision(job, ended["targets"], folders, verbose=form is Format.TEXT)
         return max(codes.values())
 
 

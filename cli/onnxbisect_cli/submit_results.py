@@ -108,15 +108,8 @@ def show_repairs(
                     copy_data(repaired, model.parent, folder / "repair")
                 if verbose:
                     with spoken():
-                        print(
-                            clean(
-                                _(
-                                    "{folder} holds {files}.",
-                                    folder=f"{folder / 'repair'}{os.sep}",
-                                    files=", ".join(names),
-                                )
-                            )
-                        )
+                        place = f"{folder / 'repair'}{os.sep}"
+                        print(clean(_("{folder} holds {files}.", folder=place, files=", ".join(names))))
         except OnnxBisectError as error:
             say(f"{label}: {error}")
             codes[label] = error.exit_code
