@@ -30,7 +30,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.measurement.measured import (
     MeasuredTest,
-    Measurement,
+    MeasuredTests,
     RefusalBehaviour,
     folding_model,
     measured_profile,
@@ -272,7 +272,7 @@ def _base(backend: Backend, description: Description) -> VerdictBase:
     return open_base(default_path(), target=identity, search=identity)
 
 
-def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, tell: MeasureProgress) -> Measurement:
+def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, tell: MeasureProgress) -> MeasuredTests:
     """Compile a few tests of every op in all their forms, then further tests, so that a budget covers every op.
 
     A form is tried for tests that failed in the earlier forms, and for each op's first test, which shows how the
@@ -280,7 +280,7 @@ def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, 
     """
     newest = description.newest_opset
     opset = min(newest or USUAL_OPSET, USUAL_OPSET)
-    asked = Measurement()
+    asked = MeasuredTests()
     for _, band in groupby(tests, key=lambda test: test.place.bit_length()):
         left = list(band)
         for form in NodeTestForm:

@@ -13,7 +13,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.measurement.measured import (
     MeasuredTest,
-    Measurement,
+    MeasuredTests,
     RefusalBehaviour,
     disagreements,
     measured_profile,
@@ -48,7 +48,7 @@ def profile_of(*answers: tuple[onnx.ModelProto, Verdict]) -> Profile:
 
 
 def concluded(answers: list[MeasuredTest], unanswered: Set[str] = frozenset()) -> Profile:
-    measurement = Measurement(answers=answers, ops={*OPS}, unanswered={*unanswered})
+    measurement = MeasuredTests(answers=answers, ops={*OPS}, unanswered={*unanswered})
     return measured_profile("mine", measurement, DESCRIPTION, RefusalBehaviour(), source="a test", tests=9)
 
 

@@ -173,7 +173,7 @@ class MeasuredTest:
 
 
 @dataclass(kw_only=True)
-class Measurement:
+class MeasuredTests:
     """The answers, the ops that were tried, and the names of tests with a form that got no answer."""
 
     answers: list[MeasuredTest] = field(default_factory=list)
@@ -191,7 +191,7 @@ class RefusalBehaviour:
 
 def measured_profile(
     name: str,
-    measured: Measurement,
+    measured: MeasuredTests,
     description: Description,
     behaviour: RefusalBehaviour,
     *,
