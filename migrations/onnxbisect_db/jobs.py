@@ -91,8 +91,7 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
         raise UnknownModelError(f"There is no model {wanted.model_sha256}: upload it first.")
     model.used_at = at
     uploads.use(session, wanted.files, tenant, at)
-    job_id = new_id()
-    digest = wanted.digest()
+    job_id, digest = new_id(), wanted.digest()
     made = session.scalars(
         insert(session, Job)
         .values(
@@ -119,6 +118,14 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
                 f"The idempotency key was used for another request, which made job {job.id}: use a new key."
             )
         return Created(job=job, new=False)
+    _add_searches(session, wanted, job_id, tenant)
+    events.tell(session, session.get_one(Job, job_id), EventType.JOB_QUEUED, at)
+    session.flush()
+    return Created(job=session.scalars(_with_searches().where(Job.id == job_id)).one(), new=True)
+
+
+def _add_searches(session: Session, wanted: NewJob, job_id: str, tenant: str) -> None:
+    """Add what belongs to a new job: its searches, labels and webhook."""
     for ordinal, target in enumerate(wanted.targets):
         session.add(Search(job_id=job_id, ordinal=ordinal, backend=target.backend, options=dict(target.options)))
         notices.notify(session, notices.backend(target.backend))
@@ -135,9 +142,6 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
             form=wanted.webhook_format,
             secret=wanted.webhook_secret,
         )
-    events.tell(session, session.get_one(Job, job_id), EventType.JOB_QUEUED, at)
-    session.flush()
-    return Created(job=session.scalars(_with_searches().where(Job.id == job_id)).one(), new=True)
 
 
 def get(session: Session, job_id: str, tenant: str) -> Job | None:

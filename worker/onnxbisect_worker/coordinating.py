@@ -27,7 +27,7 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.search import plan
-from onnxbisect.session import Ending, Planner, SearchRecord, next_step, only_whole_model
+from onnxbisect.session import Ending, Planner, SearchRecord, Step, next_step, only_whole_model
 from onnxbisect.unitset import UnitSet, members, size, spell
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
@@ -175,28 +175,10 @@ _QUICK = 0.1
 
 def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     """Continue the plan of a claimed search."""
-    claimed, spec, universe = keeper.claimed, keeper.spec, keeper.universe
+    claimed, universe = keeper.claimed, keeper.universe
     with keeper.service.database.session() as session:
         known, width = _known(session, keeper)
-    planner: Planner = partial(plan, recheck=spec.recheck, brief=spec.brief)
-    if spec.pieces:
-        called = ", ".join(f"{name}={value}" for name, value in claimed.search.options.items())
-        planner = CulpritsThenWhole(culprits=[int(units, 16) for units in spec.pieces], called=called)
-    # culprits of a changed model need no own files
-    digests = partial(_digests, keeper) if claimed.search.asked_for is None else None
-    # a changed model is expected to pass: until it has failed, only the whole is compiled
-    width = width if known.records or spec.pieces or claimed.search.asked_for is None else 1
-    forms_differ = keeper.forms_differ and not (spec.pieces or spec.piece)
-    step = next_step(universe, known, planner, width=width, digests=digests, forms_differ=forms_differ)
-    whole = only_whole_model(step, universe)
-    # only the whole is compiled before changed copies of the file, and these only if it was refused
-    files_first = claimed.search.asked_for is None and claimed.search.compiles_after is None
-    refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
-    # the form of the file is to blame: changed copies show which part of it
-    tried_in_vain = "problem" in (claimed.search.compiles_after or {})
-    refused = refused or (step.ending is Ending.FORM and claimed.search.asked_for is None and not tried_in_vain)
-    if spec.whole or refused or (files_first and whole.ending is None):
-        step = whole
+    step, refused = _next_step(keeper, known, width)
     over = step.ending is not None and not refused
     culprits = {} if refused else _found(universe, step.plan.diagnosis, over=over)
 
@@ -212,6 +194,31 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
         *(claimed.search.id, claimed.lease.epoch, len(known.records), len(step.asks), new),
         f"; over: {step.ending}" if over else "",
     )
+
+
+def _next_step(keeper: LeaseKeeper[ClaimedSearch], known: SearchRecord, width: int) -> tuple[Step, bool]:
+    """The next step, and whether the file was refused and changed copies of it come next."""
+    spec, search, universe = keeper.spec, keeper.claimed.search, keeper.universe
+    planner: Planner = partial(plan, recheck=spec.recheck, brief=spec.brief)
+    if spec.pieces:
+        called = ", ".join(f"{name}={value}" for name, value in search.options.items())
+        planner = CulpritsThenWhole(culprits=[int(units, 16) for units in spec.pieces], called=called)
+    changed_model, digests = search.asked_for is not None, None
+    if not changed_model:  # culprits of a changed model need no own files
+        digests = partial(_digests, keeper)
+    elif not known.records and not spec.pieces:
+        width = 1  # a changed model is expected to pass: until it has failed, only the whole is compiled
+    forms_differ = keeper.forms_differ and not (spec.pieces or spec.piece)
+    step = next_step(universe, known, planner, width=width, digests=digests, forms_differ=forms_differ)
+    whole = only_whole_model(step, universe)
+    # only the whole is compiled before changed copies of the file, and these only if it was refused
+    files_first = not changed_model and search.compiles_after is None
+    refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
+    # the form of the file is to blame: changed copies show which part of it
+    tried_in_vain = "problem" in (search.compiles_after or {})
+    refused = refused or (step.ending is Ending.FORM and not changed_model and not tried_in_vain)
+    only_whole = spec.whole or refused or (files_first and whole.ending is None)
+    return whole if only_whole else step, refused
 
 
 def _known(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[SearchRecord, int]:

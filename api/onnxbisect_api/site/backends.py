@@ -31,7 +31,7 @@ class _Row:
 
 
 @router.get("/backends")
-def backends(request: Request, service: TheService, caller: Reader) -> Response:
+def backend_list_page(request: Request, service: TheService, caller: Reader) -> Response:
     """The page; available backends come first. A script fetches it again and again and replaces its tables."""
     with service.database.session() as session:
         views, workers = backend_views(session), worker_views(session)
@@ -56,7 +56,9 @@ def backends(request: Request, service: TheService, caller: Reader) -> Response:
 
 
 @router.post("/backends/{name}")
-def bound(name: BackendName, service: TheService, caller: Admin, at_most: Annotated[str, Form()] = "") -> Response:
+def limit_backend(
+    name: BackendName, service: TheService, caller: Admin, at_most: Annotated[str, Form()] = ""
+) -> Response:
     """Limit how many probes of a backend run at a time, and redirect to the page; an empty field removes the limit."""
     text = at_most.strip()
     if text and not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and int(text) <= _MOST):

@@ -59,7 +59,7 @@ _Text = Annotated[Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=
 
 
 @router.get("/culprits")
-def overview(
+def culprit_list_page(
     request: Request,
     service: TheService,
     caller: Reader,
@@ -109,7 +109,7 @@ def culprit_page(
 
 
 @router.post("/culprits/{culprit_id}")
-def change(
+def change_culprit(
     culprit_id: RowId,
     service: TheService,
     caller: Submitter,

@@ -42,7 +42,7 @@ router.include_router(_forms)
 
 
 @router.get("/inspect")
-def empty(
+def inspect_page(
     request: Request,
     service: TheService,
     caller: Submitter,

@@ -48,7 +48,7 @@ router.include_router(_forms)
 
 
 @router.get("/new")
-def empty(
+def new_job_page(
     request: Request,
     service: TheService,
     caller: Submitter,

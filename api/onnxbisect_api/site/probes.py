@@ -183,7 +183,7 @@ class _Row:
 
 
 @router.get("/jobs/{job_id}/probes", dependencies=[IN_TURN])
-def tree(
+def probe_list_page(
     job_id: RowId,
     request: Request,
     service: TheService,
@@ -237,7 +237,7 @@ def tree(
 
 
 @router.get("/jobs/{job_id}/probes/{name}", dependencies=[IN_TURN])
-def one(
+def probe_page(
     job_id: RowId,
     name: _ProbeName,
     request: Request,

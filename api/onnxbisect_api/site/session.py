@@ -87,7 +87,7 @@ def _is_https(request: Request, service: Service) -> bool:
 
 
 @router.post("/language")
-def choose(
+def choose_language(
     request: Request,
     service: TheService,
     language: Annotated[str, Form(max_length=20)],
