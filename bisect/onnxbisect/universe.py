@@ -19,8 +19,9 @@ class Universe:
     `solo` (which includes shapes) make identical probes when cut out alone. `successors[i]` are the units that read an
     output of unit `i`. `names[i]` are the names that a compiler's log may use for the unit: its node and the Constant
     nodes that belong to it. `tensors[i]` are the tensors that it makes. `required_producers[i]` are the units that a
-    cut must include: the target accepts no graph input of their result's dtype, or does not fold the constants that
-    they make. `doubted` are units that are to be left out first, without which the rest is expected to compile.
+    cut must include: the target accepts no graph input of their result's dtype or open size, or does not fold the
+    constants that they make. `doubted` are units that are to be left out first, without which the rest is expected to
+    compile.
     `weights[i]` are the bytes of the stored constants that unit `i` reads; empty where no model gives them.
     """
 

@@ -163,11 +163,11 @@ class Driver:
             for asked in self.base.journal():
                 if asked.attempt != self._attempts[asked.units]:
                     continue  # an earlier attempt was not stored; `_take_known` finds this one by its key later
+                ask = Ask(units=asked.units, attempt=asked.attempt, why=asked.why)
+                if asked.why not in (OWN_FILE, AS_PART) and asked.key != self._key(ask):
+                    continue  # an earlier release cut another file here
                 answer = self.base.get(asked.key, asked.attempt)
                 if answer is not None:
-                    if asked.why not in (OWN_FILE, AS_PART):
-                        self._keys[asked.units] = asked.key
-                    ask = Ask(units=asked.units, attempt=asked.attempt, why=asked.why)
                     self._record(ask, asked.key, answer, cached=True)
         try:
             while True:

@@ -105,6 +105,7 @@ def split(
             out,
             share=host_share,
             probe_format=context.description.probe_format,
+            static=context.description.needs_static,
             target=target,
             compile_piece=PieceCompiler(
                 backend=contract.for_model(compiler, loaded.model.proto.graph),

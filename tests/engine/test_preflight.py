@@ -279,12 +279,13 @@ def test_a_small_model_with_external_data_is_not_called_a_large_one(tmp_path, mo
     assert {"model-over-2gb", "external-data"} <= {finding.id for finding in preflight(load(tmp_path / "e.onnx"))}
 
 
-def test_sizes_that_only_a_run_could_tell_stay_unknown_without_one(tmp_path):
+@pytest.mark.parametrize("limit", [1, 1 << 30])
+def test_sizes_that_values_decide_are_told_once_with_a_run_or_without_one(tmp_path, limit):
     path = tmp_path / "m.onnx"
     onnx.save(plain("a = Relu(x)  b = NonZero(a)  y = Cast <to = 1> (b)", out="float[2,N]"), path)
-    found = {finding.id: finding for finding in preflight(load(path, memory_limit=1))}
-    assert found["dynamic-internal-dim"].tensors == ("b", "y")
-    assert "dynamic-internal-dim" not in {finding.id for finding in preflight(load(path))}
+    found = {finding.id: finding for finding in preflight(load(path, memory_limit=limit))}
+    assert found["data-dependent-shape-op"].tensors == ("b", "y")
+    assert "dynamic-internal-dim" not in found
 
 
 def test_binding_the_input_settles_it(tmp_path):

@@ -424,3 +424,12 @@ def test_no_file_is_compiled_for_nobody() -> None:
     nothing_to_ask = Plan(asks=(), diagnosis=blaming(1)(chain(4), {}).diagnosis, expected=0)
     drive(table, planner=lambda *_, **__: nothing_to_ask)
     assert table.asked == []
+
+
+def test_an_answer_about_another_file_is_not_taken_from_the_journal() -> None:
+    """An earlier release cut these units otherwise, so that their key was another one."""
+    base = InMemoryVerdictBase()
+    drive(Table(), base=base, key=lambda units: f"old {units}" if units == 2 else str(units))
+    later = Table()
+    drive(later, base=base)
+    assert later.asked == [2]

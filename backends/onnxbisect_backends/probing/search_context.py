@@ -321,7 +321,7 @@ def search_context(
         calibration="" if samples is None else samples.digest,
     )
     known = cut.split_variants(model.universe, _apart(model, description))
-    required = cut.producers_required_by_type(model, description.probe_format)
+    required = cut.producers_required_by_type(model, description.probe_format, static=description.needs_static)
     doubted = of(model.unit_of_node[name] for name in loaded.doubted if name in model.unit_of_node)
     universe = replace(known, required_producers=required, advertised=description.ops, doubted=doubted)
     if not description.probe_format.folds:

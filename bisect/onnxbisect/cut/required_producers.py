@@ -12,22 +12,27 @@ from dataclasses import replace
 import onnx
 
 from onnxbisect.cut.wiring import read_wiring
+from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.universe import Universe
 
 
-def producers_required_by_type(model: Model, probe_format: ProbeFormat) -> Mapping[int, UnitSet]:
+def producers_required_by_type(
+    model: Model, probe_format: ProbeFormat, *, static: bool = False
+) -> Mapping[int, UnitSet]:
     """For each unit that cannot be cut alone, the earlier units that a cut must include.
 
     These are the producers of inputs whose dtype is not in `probe_format.input_dtypes`, of inputs without elements
-    unless `probe_format.empty_inputs`, and the producers that those require in turn. Tensors of known value become
+    unless `probe_format.empty_inputs`, with `static` of inputs whose size depends on values, and the producers that
+    those require in turn. Tensors of known value become
     initializers and graph inputs have no producer, so neither counts; tensors of unknown type are assumed to be
     accepted.
     """
     dtypes = probe_format.input_dtypes
-    if dtypes is None and probe_format.empty_inputs:
+    open_sizes = frozenset(model.data_dependent if static else ())
+    if dtypes is None and probe_format.empty_inputs and not open_sizes:
         return {}
     wiring = read_wiring(model)
     refused = {
@@ -39,6 +44,7 @@ def producers_required_by_type(model: Model, probe_format: ProbeFormat) -> Mappi
         and (
             (dtypes is not None and runtime_dtype(kind) not in dtypes)
             or (not probe_format.empty_inputs and is_empty(kind))
+            or (name in open_sizes and is_unbound(kind))
         )
     }
     needs: dict[int, UnitSet] = {}

@@ -14,7 +14,7 @@ import onnx
 
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.model import Established, Model
-from onnxbisect.model.facts import TensorFacts, unfixed
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.model import Allowance, Bounded, ExceededError, directly
 from onnxbisect.model.read import original
@@ -46,7 +46,7 @@ class File:
         """The file that a model was read from."""
         return cls(
             proto=original(model),
-            types={**model.types, **{name: unfixed(model.types[name]) for name in model.data_dependent}},
+            types=model.types,
             known=model.known,
             folder=model.path.parent,
             inputs={value.name: value.type for value in model.proto.graph.input},
@@ -71,8 +71,7 @@ class File:
             found = bounded(partial(_establish, self.proto, self.folder, allowance), allowance)
         except ExceededError:
             return self
-        types = {**found.types, **{name: unfixed(found.types[name]) for name in found.data_dependent}}
-        return replace(self, types={**self.types, **types}, known={**self.known, **found.known})
+        return replace(self, types={**self.types, **found.types}, known={**self.known, **found.known})
 
 
 def _establish(proto: onnx.ModelProto, folder: Path, allowance: Allowance) -> Established:

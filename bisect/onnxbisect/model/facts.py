@@ -41,9 +41,8 @@ class TensorFacts:
 
     @classmethod
     def of(cls, model: Model) -> "TensorFacts":
-        """The facts found when the model was loaded, without dimensions that depend on input values."""
-        types = {**model.types, **{name: unfixed(model.types[name]) for name in model.data_dependent}}
-        return cls(model.proto, types, model.known, model.path.parent)
+        """The facts found when the model was loaded."""
+        return cls(model.proto, model.types, model.known, model.path.parent)
 
     @classmethod
     def inferred(

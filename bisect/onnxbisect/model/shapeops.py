@@ -13,8 +13,8 @@ import onnx
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant, walk
 
-#: Input slots whose values, not only shapes, decide the shape of an output. Where an older opset has an attribute
-#: instead (as for axes), the node has no such slot.
+#: Input slots whose values, not only shapes, decide the shape of an output, or which shapes a sequence holds. Where an
+#: older opset has an attribute instead (as for axes), the node has no such slot.
 SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
@@ -33,8 +33,12 @@ SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
     "Reshape": (1,),
     "Resize": (1, 2, 3),
     "STFT": (1, 3),
+    "SequenceAt": (1,),
+    "SequenceErase": (1,),
+    "SequenceInsert": (2,),
     "Slice": (1, 2, 3, 4),
     "Split": (1,),
+    "SplitToSequence": (1,),
     "Squeeze": (1,),
     "Tile": (1, 2),
     "TopK": (1,),
@@ -94,10 +98,6 @@ SEMANTIC_SLOTS: dict[str, tuple[int, ...]] = {
     "Pad": (2,),
     "ScatterElements": (1,),
     "ScatterND": (1,),
-    "SequenceAt": (1,),
-    "SequenceErase": (1,),
-    "SequenceInsert": (2,),
-    "SplitToSequence": (1,),
     "Trilu": (1,),
 }
 
@@ -109,24 +109,13 @@ RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 
-#: Ops whose output shape depends on values in a way that slots cannot express, or whose output has no shape.
+#: Ops whose output shape depends on values in a way that slots cannot express.
 DATA_DEPENDENT = frozenset(
     {
         "Compress",
-        "ConcatFromSequence",
-        "Loop",
         "NonMaxSuppression",
         "NonZero",
-        "Optional",
-        "OptionalGetElement",
-        "Scan",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
         "SequenceMap",
-        "SplitToSequence",
         "StringSplit",
         "Unique",
     }
@@ -165,17 +154,20 @@ class Constness:
     shapes: frozenset[str]
 
 
-def constness(proto: onnx.ModelProto, settled: Collection[str] = ()) -> Constness:
+def constness(
+    proto: onnx.ModelProto, settled: Collection[str] = (), *, given: Collection[str] = (), others: Level = Level.NOTHING
+) -> Constness:
     """Analyse a model whose nodes are sorted and whose inputs are bound as far as possible.
 
-    `settled` are tensors whose shape is known from elsewhere, such as shape inference.
+    `settled` are tensors whose shape is known from elsewhere, such as shape inference, and `given` graph inputs whose
+    value is. `others` is the highest level behind ops of which these tables know nothing.
     """
     scope = dict.fromkeys(constant_names(proto.graph), Level.VALUE)
     for value in proto.graph.input:
         tensor = value.type.HasField("tensor_type")
         bound = value.name in settled or (tensor and not is_unbound(value.type))
-        scope[value.name] = Level.SHAPE if bound else Level.NOTHING
-    _Analysis(proto, settled).follow(proto.graph.node, scope, 0)
+        scope[value.name] = Level.VALUE if value.name in given else Level.SHAPE if bound else Level.NOTHING
+    _Analysis(proto, settled, others).follow(proto.graph.node, scope, 0)
     return Constness(
         values=frozenset(name for name, level in scope.items() if level is Level.VALUE),
         shapes=frozenset(name for name, level in scope.items() if level >= Level.SHAPE),
@@ -183,8 +175,8 @@ def constness(proto: onnx.ModelProto, settled: Collection[str] = ()) -> Constnes
 
 
 class _Analysis:
-    def __init__(self, proto: onnx.ModelProto, settled: Collection[str]) -> None:
-        self._settled = settled
+    def __init__(self, proto: onnx.ModelProto, settled: Collection[str], others: Level) -> None:
+        self._settled, self._others = settled, others
         self._functions = {(domain_of(f), f.name, f.overload): f for f in proto.functions}
 
     def follow(self, nodes: Iterable[onnx.NodeProto], scope: dict[str, Level], depth: int) -> None:
@@ -204,6 +196,8 @@ class _Analysis:
                     levels = [formal[slot] if slot < len(formal) else Level.NOTHING for slot in range(len(node.output))]
             elif not domain and node.op_type == "If":
                 levels = self._branch(node, scope, depth)
+            elif not domain and node.op_type in ("Loop", "Scan"):
+                levels = self._repeated(node, scope, depth)
             else:
                 levels = [self._level(node, domain, scope)] * len(node.output)
             for name, level in zip(node.output, levels, strict=True):
@@ -222,6 +216,38 @@ class _Analysis:
                 levels[slot] = min(levels[slot], inner.get(body.output[slot].name, Level.NOTHING))
         return levels
 
+    def _repeated(self, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int) -> Sequence[Level]:
+        """Shapes behind a Loop or Scan are certain where the number of rounds is, and the shapes in each round are."""
+        nothing = [Level.NOTHING] * len(node.output)
+        held = bodies(node)
+        if depth >= _MAX_DEPTH or len(held) != 1:
+            return nothing
+        if self._level(node, "", scope) is Level.VALUE:
+            return [Level.VALUE] * len(node.output)
+        body, taken = held[0], [scope.get(name, Level.NOTHING) if name else Level.VALUE for name in node.input]
+        if node.op_type == "Loop":  # the limit and the condition decide on the rounds; both have a pair in the body
+            first, states, least, counted = 2, len(taken) - 2, Level.VALUE, taken[:2]
+        else:  # the sizes of the last inputs do, and what the body has for them
+            first, least = 0, Level.SHAPE
+            states = len(taken) - next((it.i for it in node.attribute if it.name == "num_scan_inputs"), 0)
+            counted = taken[states:]
+        outputs, conditions = [value.name for value in body.output], first // 2
+        fits = states >= 0 and len(body.input) == len(taken) and len(outputs) - conditions == len(node.output)
+        if not fits or len(outputs) < states or min(counted, default=Level.VALUE) < least:
+            return nothing
+        while True:
+            inner = {**scope, **dict.fromkeys(constant_names(body), Level.VALUE)}
+            inner |= {value.name: level for value, level in zip(body.input, taken, strict=True)}
+            self.follow(body.node, inner, depth + 1)
+            made = [inner.get(name, Level.NOTHING) for name in outputs]
+            kept = [min(pair) for pair in zip(taken[first:], made[conditions:], strict=False)][:states]
+            if kept == taken[first : first + states]:
+                break
+            taken[first : first + states] = kept
+        if min(made[:conditions], default=Level.VALUE) < Level.VALUE:
+            return nothing
+        return [min(Level.SHAPE, level) for level in (*kept, *made[conditions + states :])]
+
     def _level(self, node: onnx.NodeProto, domain: str, scope: Mapping[str, Level]) -> Level:
         slots = [scope.get(name, Level.NOTHING) if name else Level.VALUE for name in node.input]
         needed = [*slots, *(scope.get(name, Level.NOTHING) for name in captures(node))]
@@ -233,9 +259,9 @@ class _Analysis:
         if domain == "com.microsoft" and node.op_type in _SHAPED_BY_SHAPES:
             return min(lowest, Level.SHAPE)
         if domain == "ai.onnx.ml":
-            return Level.VALUE if lowest is Level.VALUE else Level.NOTHING
+            return lowest if lowest is Level.VALUE else min(lowest, self._others)
         if domain or not onnx.defs.has(node.op_type):
-            return Level.NOTHING
+            return min(lowest, self._others)
         if node.op_type in VALUE_FROM_SHAPE:
             return Level.VALUE if lowest >= Level.SHAPE else Level.NOTHING
         if not self._deterministic(node):

@@ -1,6 +1,6 @@
 """The concrete type of every tensor and the values that do not depend on the inputs: by running, else by inference."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,14 +12,14 @@ from onnx import helper
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.facts import dims_of, peak, size_of
+from onnxbisect.model.facts import dims_of, fixed_dims, peak, size_of, unfixed
 from onnxbisect.model.infer import infer
-from onnxbisect.model.opaque import is_of_onnxruntime, opaque_nodes
+from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import Beliefs, Run, declared_otherwise, known_otherwise, run, types_of_runtime, untyped
 from onnxbisect.model.runnable import Sample, StandIns, agrees, assumptions, select, stand_ins, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 from onnxbisect.model.session import Clock
-from onnxbisect.model.shapeops import EXPANDING, constness
+from onnxbisect.model.shapeops import EXPANDING, Level, constness
 
 #: Largest value, in bytes, that is kept.
 _VALUE_LIMIT = 64 << 20
@@ -159,21 +159,11 @@ class _Establish:
             self._notes.append(
                 english("Constant values too large to be kept, treated as computed: {names}.", names=some(dropped))
             )
-        # custom ops and unbound inputs are no reason to say that a shape may depend on input values
-        shapes = constness(self._proto, self._static | self._unexplained()).shapes
-        names = [
-            name
-            for name in self._produced
-            if name not in shapes and name not in self._static and name in self._types and name not in self._unshaped()
-        ]
-        if any(name in self._exact for name in names):
-            self._notes.append(
-                english("Shapes that may depend on input values were taken from one run: {names}.", names=some(names))
-            )
+        dependent = self._data_dependent()
         return EstablishedTypes(
-            types=self._types,
+            types={**self._types, **self._opened(dependent)},
             known={name: self._known[name] for name in self._produced if name in kept},
-            data_dependent=tuple(names),
+            data_dependent=dependent,
             notes=tuple(self._notes),
             costly=tuple(self._nodes[index].name for index in sorted(self._costly)),
         )
@@ -246,7 +236,7 @@ class _Establish:
                 runnable = select(graph, nodes, self._missing(), self._known)
                 sources.append(types_of_runtime(self._proto, self._folder, runnable, self._known, unknown))
             typed = known_otherwise(graph, refused, sources)
-            certain = constness(self._proto, self._static | self._unexplained() | beliefs.tensors(graph)).shapes
+            certain = self._certain_shapes(beliefs.tensors(graph))
             sized = declared_otherwise(graph, outcome, self._types, self._claimed, certain)
             if not typed and not sized:
                 break
@@ -378,8 +368,50 @@ class _Establish:
         if untyped:
             self._notes.append(english("No type could be established for {names}.", names=some(untyped)))
 
-    def _unexplained(self) -> set[str]:
-        """Tensors whose shape is unknown for another reason than values of inputs."""
-        foreign = filter(is_of_onnxruntime, self._nodes)
-        opaque = (self._nodes[index] for index in self._opaque)
-        return {name for node in (*opaque, *foreign) for name in node.output} | self._missing()
+    def _certain_shapes(self, settled: Collection[str]) -> frozenset[str]:
+        """Tensors whose shape no value of an input is known to change; unbound inputs and custom ops do not count.
+
+        Short lists of integers in the user's sample are taken for the sizes that the user wants.
+        """
+        given = [name for name, array in self._sample.items() if array.ndim <= 1 and array.dtype.kind in "iu"]
+        settled = {*self._static, *self._missing(), *settled}
+        return constness(self._proto, settled, given=given, others=Level.SHAPE).shapes
+
+    def _data_dependent(self) -> tuple[str, ...]:
+        certain = self._certain_shapes(())
+        agreed = [name for name in self._produced if name not in certain and self._is_declared_as_seen(name)]
+        certain = self._certain_shapes(agreed)
+        names = [
+            name
+            for name in self._produced
+            if name not in certain and name not in self._static and name in self._types and name not in self._unshaped()
+        ]
+        if any(name in self._exact for name in names):
+            self._notes.append(english("Sizes that may depend on input values stay open: {names}.", names=some(names)))
+        return tuple(names)
+
+    def _is_declared_as_seen(self, name: str) -> bool:
+        claimed, seen = self._claimed.get(name), self._types.get(name)
+        if claimed is None or seen is None or not claimed.HasField("tensor_type"):
+            return False
+        return not is_unbound(claimed) and fixed_dims(claimed) == fixed_dims(seen)
+
+    def _opened(self, names: Sequence[str]) -> dict[str, onnx.TypeProto]:
+        """The types of tensors of open size, with those numbers that follow for all inputs."""
+        if not names:
+            return {}
+        loose = frozenset(names)
+        sure = {name: kind for name, kind in self._types.items() if name not in loose}
+        proven = infer(self._proto, sure, self._known)
+        return {name: _with_sizes_of(proven.get(name), self._types[name]) for name in names}
+
+
+def _with_sizes_of(sure: onnx.TypeProto | None, seen: onnx.TypeProto) -> onnx.TypeProto:
+    """The type that was seen, with no other sizes than those that are sure."""
+    opened = unfixed(seen)
+    sizes = fixed_dims(sure) if sure is not None else None
+    if sizes is not None and len(sizes) == len(opened.tensor_type.shape.dim):
+        for dim, size in zip(opened.tensor_type.shape.dim, sizes, strict=True):
+            if size is not None:
+                dim.dim_value = size
+    return opened

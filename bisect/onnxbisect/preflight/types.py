@@ -161,10 +161,11 @@ def dynamic_input_dim(subject: InspectedModel) -> CheckResult | None:
 
 
 def dynamic_internal_dim(subject: InspectedModel) -> CheckResult | None:
-    """Tensors with a dimension without a number although every input is bound."""
+    """Tensors with a dimension without a number although every input is bound, and no op is named for it."""
     if subject.model.unbound:
         return None
-    names = tuple(n for n in subject.activations if None in (subject.dims(n) or ()))
+    explained = set() if data_dependent_shape_op(subject) is None else set(subject.model.data_dependent)
+    names = tuple(n for n in subject.activations if n not in explained and None in (subject.dims(n) or ()))
     return (
         CheckResult(
             tensors=names, detail=english("{tensors} with an unknown size", tensors=count(len(names), "tensor"))

@@ -9,6 +9,7 @@ from onnxbisect.language import english
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Kind
 
 #: Unanswered probes, larger than all that passed, after which size is considered as the cause.
 _LATE = 2
@@ -30,10 +31,14 @@ def too_large_to_answer(oracle: Oracle) -> None:
     """Raise AnswerLimitError if size keeps probes from an answer; one probe may be asked to rule out a unit that hangs.
 
     The evidence: several unanswered probes are larger than all that passed, and the units of the smallest of them were
-    answered in smaller probes.
+    answered in smaller probes. What could not be asked (`Kind.INVALID`) is no evidence.
     """
     largest = size(oracle.passing[0]) if oracle.passing else 0
-    late = [probe for probe in oracle.unanswered if size(probe) > largest]
+    late = [
+        probe
+        for probe in oracle.unanswered
+        if size(probe) > largest and (verdict := oracle.look(probe)) and verdict.kind is not Kind.INVALID
+    ]
     if largest < _SMALLEST or len(late) < _LATE or size(late[0]) > _NEAR * largest:
         return
     answered = oracle.exonerated | union(failing for failing in oracle.failing if size(failing) <= largest)

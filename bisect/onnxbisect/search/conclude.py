@@ -305,7 +305,7 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
             if count == 1
             else english("{units} are not known to this profile: {counted}.", units=_units(count), counted=counted)
         )
-    if unanswered := search.state.unresolved & ~search.state.not_known:
+    if unanswered := search.state.unresolved & ~search.state.not_known & ~search.state.masked & ~oracle.exonerated:
         unknown.append(english("No probe gave an answer about {units}.", units=_units(size(unanswered))))
     if search.state.capacity and not search.state.limits:
         unknown.append(

@@ -62,7 +62,7 @@ class CutPart:
 
 
 def cut_parts(
-    model: Model, passed: Sequence[UnitSet], share: float, probe_format: ProbeFormat
+    model: Model, passed: Sequence[UnitSet], share: float, probe_format: ProbeFormat, static: bool
 ) -> tuple[tuple[CutPart, ...], Mapping[str, Crossing]]:
     """The parts chosen by `choose`, in an order in which they can run, and the tensors that cross between them.
 
@@ -70,7 +70,8 @@ def cut_parts(
     tensors of dtypes that `probe_format` allows, and of other dtypes only where the piece compiled with them.
     """
     wiring = read_wiring(model)
-    universe = replace(flow(model, wiring), required_producers=producers_required_by_type(model, probe_format))
+    required = producers_required_by_type(model, probe_format, static=static)
+    universe = replace(flow(model, wiring), required_producers=required)
     wanted = needed(model, wiring, universe)
     work = work_of(model)
     opaque = opaque_nodes(model.proto)
@@ -87,12 +88,6 @@ def cut_parts(
         # A piece that compiled keeps its outputs; others drop outputs without a reader, to save the transfer.
         wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
         piece = cutter.cut(part.units, on_npu if part.kind is PieceKind.NPU else _PLAIN, wishes)
-        if part.kind is not PieceKind.NPU:
-            # of dimensions that depend on values, as after NonZero, the known numbers are from one run
-            graph = piece.proto.graph
-            loose = (it for it in (*graph.input, *graph.output, *graph.value_info) if it.name in model.data_dependent)
-            for dim in (dim for value in loose for dim in value.type.tensor_type.shape.dim):
-                dim.Clear()
         return CutPart(kind=part.kind, piece=piece, seen=seen, share=total(work, part.units) / float(work.sum()))
 
     return tuple(map(cut, parts)), crossing
@@ -135,6 +130,7 @@ def split(
     *,
     share: float = SHARE,
     probe_format: ProbeFormat | None = None,
+    static: bool = False,
     target: TargetEntry | None = None,
     compile_piece: Compile | None = None,
     samples: Sequence[Sample] = (),
@@ -142,7 +138,8 @@ def split(
     """Write the model to `folder` as pieces, a manifest and a script that runs them; test that they equal the model.
 
     `passed` are the sets of units that compiled. `share` is the part of the NPU's work that may move to the host to
-    reduce the number of pieces. `probe_format` is the target's, except for what changes numbers. `target` goes into
+    reduce the number of pieces. `probe_format` is the target's, except for what changes numbers; with `static` the
+    target takes no input of unknown size. `target` goes into
     the manifest. `compile_piece` is called for every NPU piece. `samples` are inputs for the proof beside made-up
     ones, with recorded tensors of nodes that onnxruntime does not know.
     `folder` appears complete or not at all. Raises OptionError where it exists and is not empty, and CutError where
@@ -150,7 +147,7 @@ def split(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OptionError(f"{folder} is there already. Remove it, or name another folder.")
-    parts, crossing = cut_parts(model, passed, share, probe_format or ProbeFormat())
+    parts, crossing = cut_parts(model, passed, share, probe_format or ProbeFormat(), static)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     unfinished.mkdir(parents=True)
     try:

@@ -24,7 +24,6 @@ from onnxbisect.file_remedies import (
     with_newer_forms,
     within_named_ranks,
 )
-from onnxbisect.language import some
 from onnxbisect.model import Model
 from onnxbisect.preflight import Reader
 from onnxbisect.remedies import SearchedModel
@@ -219,7 +218,7 @@ def compiles_after(
     if numeric is not None:  # whether the file's numbers matter is another question than why it did not compile
         return _after(numeric, f"{numeric.sentence}, and then {OTHER_NUMBERS}", compiler.calls)
     if whole.compiles_in_another_form:
-        return written_anew(context.loaded.model)
+        return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
     if refused.change is not None:
         tell(f"the changed file fails for another reason; searching the file after: {refused.change.sentence}")
         return GoesOn(changed=refused.change)
@@ -254,22 +253,6 @@ def _tried(refused: RefusedFile, compiler: RepairCompiler) -> CompilesAfter | Re
             onward = change, answer
     found = numeric or onward
     return None if found is None else refused.after(*found, compiler)
-
-
-def written_anew(model: Model) -> CompilesAfter:
-    """The file as its parts are written; there an output whose size depends on values has the size of one run."""
-    sizes = [value.name for value in model.proto.graph.output if value.name in model.data_dependent]
-    if not sizes:
-        return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
-    names = some(sizes)
-    return CompilesAfter(
-        sentence=f"{ANOTHER_FORM}, with one size of {names}: it depends on input values, so leave what makes it to the "
-        "host (`onnx-bisect split`)",
-        remedies=(),
-        exactness=Exactness.DOMAIN,
-        domain=f"inputs that lead to this size of {names}",
-        calls=0,
-    )
 
 
 def _after(changed: ChangedCopy, sentence: str, calls: int) -> CompilesAfter:

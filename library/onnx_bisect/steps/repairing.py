@@ -13,11 +13,11 @@ from itertools import groupby
 import onnx
 
 from onnx_bisect.steps.changed_files import (
+    ANOTHER_FORM,
     RefusedFile,
     changed_files,
     changed_for_culprits,
     may_be_changed,
-    written_anew,
 )
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect.cut import with_sizes
@@ -171,7 +171,7 @@ def _repaired(
         tried = try_files(before, _other_forms(context, allow, before, base.base), compiler, of_the_file, say)
         if tried.repair is not None:
             return tried.repair, calls
-        say(f"no file with the model's own outputs compiles; it compiles after: {written_anew(loaded.model).sentence}")
+        say(f"no file with the model's own outputs compiles; it compiles after: {ANOTHER_FORM}")
     diagnosed(loaded, before)
     examples = [culprit.places[0].nodes for culprit in before.culprits]
     for changed in changed_for_culprits(loaded.model, context.reader, allow, before, base.base):
