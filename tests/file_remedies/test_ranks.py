@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import onnx_bisect
 from onnxbisect.exactness import Exactness
-from onnxbisect.file_remedies import within_named_ranks
+from onnxbisect.file_remedies import as_said
 from onnxbisect.file_remedies.ranks import lowered_ranks
 from onnxbisect.file_remedies.remedy import File, RemediedFile
 from onnxbisect.model import load
@@ -207,7 +207,7 @@ def test_an_op_without_such_a_form_keeps_its_shape(most: int) -> None:
 )
 def test_a_message_about_ranks_says_which_to_try(message: str, limits: list[int], tmp_path: Path) -> None:
     model = load(saved(tmp_path, WINDOWS))
-    tried = list(within_named_ranks(model, Reader(tool="t"), message, ()))
+    tried = list(as_said(model, Reader(tool="t"), message, ()))
     assert [it.sentence.rpartition("more than ")[2][:1] for it in tried] == [str(limit) for limit in limits]
 
 
@@ -219,7 +219,7 @@ def test_nodes_of_high_rank_say_so_where_a_tool_names_no_other(
     nodes: list[str], limits: list[int], tmp_path: Path
 ) -> None:
     model = load(saved(tmp_path, WINDOWS))
-    tried = list(within_named_ranks(model, Reader(tool="t"), "these failed", nodes))
+    tried = list(as_said(model, Reader(tool="t"), "these failed", nodes))
     assert [it.sentence.rpartition("more than ")[2][:1] for it in tried] == [str(limit) for limit in limits]
 
 

@@ -5,6 +5,9 @@ from pathlib import Path
 import onnx
 import pytest
 
+import onnx_bisect
+from onnx_bisect import Exactness
+from onnxbisect.model.scopes import bodies, captures
 from support.file_remedies import Repair, Same, Save
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -157,3 +160,48 @@ def test_loop_and_scan_of_a_file_with_captures(repair: Repair, same: Same) -> No
     candidate = repair(path, "resolve-control-flow")
     assert {node.op_type for node in candidate.proto.graph.node}.isdisjoint(("Loop", "Scan"))
     same(path, candidate.proto)
+
+
+BRANCHES = """g (float[3] x, bool c) => (float[3] y) <float[3] w = {1, 2, 3}, float[3] v = {4, 5, 6}, int64 two = {2}> {
+    [shared] s = Mul(x, w)
+    [outer] a = If (c) <
+        then_branch = t () => (float[3] p) { i_ = Constant <value = float[3] {7, 8, 9}> () i = Add(i_, s)
+            p = If (c) < then_branch = d () => (float[3] k) { k = Add(i, w) },
+                         else_branch = f () => (float[3] m) { m = Add(v, i_) } > },
+        else_branch = e () => (float[3] q) { q = Mul(x, s) } >
+    [loop] y = Loop (two, c, a) <
+        body = l (int64 n, bool go, float[3] z) => (bool on, float[3] r) { on = Identity(go) r = Mul(z, v) } >
+}"""
+
+
+def test_bodies_get_copies_of_the_weights_that_they_read(save: Save, repair: Repair, same: Same) -> None:
+    """Also an inner If, of the graph around it and of the branch that it is in."""
+    path = save(BRANCHES)
+    candidate = repair(path, "weights-into-bodies")
+    assert candidate.sentence == "4 weights copied into the bodies that read them"
+    same(path, candidate.proto)
+    outer, loop = candidate.proto.graph.node[1:]
+    (inner,) = [node for node in outer.attribute[0].g.node if node.op_type == "If"]
+    stored = [[it.name for it in attribute.g.initializer] for attribute in inner.attribute]
+    assert stored == [["w_inside"], ["v_inside", "i__inside"]]
+    assert [it.name for it in loop.attribute[0].g.initializer] == ["v_inside_"]
+    assert not outer.attribute[1].g.initializer
+    assert [it.name for it in candidate.proto.graph.initializer] == ["w", "two"]  # the others are read nowhere now
+
+
+def test_a_tool_that_names_a_weight_of_a_body_gets_it_inside_before_a_search(save: Save) -> None:
+    path, asked = save(BRANCHES), []
+
+    def takes_no_weights_from_outside(piece: Path) -> onnx_bisect.Verdict:
+        graph = onnx.load(piece).graph
+        asked.append(graph)
+        stored = {it.name for it in graph.initializer}
+        read = [name for node in graph.node if bodies(node) for name in captures(node) if name in stored]
+        status = onnx_bisect.Status.FAIL if read else onnx_bisect.Status.PASS
+        return onnx_bisect.Verdict(status=status, message=f"implicit input `{read[0]}` is outside" if read else "")
+
+    result = onnx_bisect.fix(path, backend=takes_no_weights_from_outside, allow=Exactness.EXACT)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert result.document.file_change.exactness is Exactness.EXACT
+    assert [graph.name for graph in asked].count("g") == 2

@@ -4,6 +4,7 @@ A file remedy answers a finding of the preflight. It returns a changed copy, in 
 and a sentence that says what was changed. `candidates` chooses which copies to compile; start there.
 """
 
+from onnxbisect.file_remedies.as_said import as_said
 from onnxbisect.file_remedies.candidates import (
     MOST_CANDIDATES,
     REMEDIES,
@@ -22,7 +23,6 @@ from onnxbisect.file_remedies.candidates import (
     usual_forms,
     with_lower_ranks,
     with_newer_forms,
-    within_named_ranks,
 )
 from onnxbisect.file_remedies.ranks import LOWER_RANKS, USUAL_RANK, form_of_lower_rank
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
@@ -40,6 +40,7 @@ __all__ = [
     "FileRemedy",
     "RemediedFile",
     "arranged_otherwise",
+    "as_said",
     "candidates",
     "form_candidates",
     "form_of_lower_rank",
@@ -51,5 +52,4 @@ __all__ = [
     "usual_forms",
     "with_lower_ranks",
     "with_newer_forms",
-    "within_named_ranks",
 ]

@@ -1,6 +1,5 @@
 """Which changed files to try for a model that a tool refuses, smallest change first."""
 
-import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +8,12 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import declarations, form
-from onnxbisect.file_remedies.control_flow import of_several, resolve_control_flow, sequences_to_tensors
+from onnxbisect.file_remedies.control_flow import (
+    of_several,
+    resolve_control_flow,
+    sequences_to_tensors,
+    weights_into_bodies,
+)
 from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.ranks import USUAL_RANK, few_dimensions, lower_ranks
@@ -34,6 +38,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     declarations.bind_dimensions,
     inline_functions,
     resolve_control_flow,
+    weights_into_bodies,
     sequences_to_tensors,
     form.drop_empty_outputs,
     remove_nan_guards,
@@ -81,9 +86,6 @@ REORDERING = declarations.reorder_nodes.id
 _ARRANGEMENT = frozenset({REORDERING, form.constants_to_initializers.id, form.copy_shared_weights.id})
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
-#: How messages speak of the number of dimensions, as `rank 6`, `5-D` or `6 dimensions`.
-_OF_RANK = re.compile(r"\b(?:ranks?|n?dims?|dimensions?|\d+-?d)\b", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\d.])\d+(?=-?[dD]?\b)(?!\.\d)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +207,12 @@ def candidates(
             yield replace(candidate, needed=needed)
 
 
+def with_weights_inside(model: Model, reader: Reader) -> ChangedCopy | None:
+    """The file with copies of weights in the bodies that read them; None where none is read from outside."""
+    candidate = repaired(File.of(model), {*_BASE, weights_into_bodies.id}, reader)
+    return candidate if weights_into_bodies.id in candidate.remedies else None
+
+
 def masks_bounded(model: Model, reader: Reader) -> ChangedCopy | None:
     """The file with its masks of scores bounded, for a tool that computes other numbers; None without such masks."""
     candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, reader)
@@ -261,31 +269,6 @@ def with_lower_ranks(model: Model, reader: Reader, most: int) -> ChangedCopy | N
         return None
     applied = Applied(remedy=remedy.id, sentence=change.sentence, exactness=change.exactness or remedy.exactness)
     return ChangedCopy(proto=change.proto, applied=(*candidate.applied, applied), needed=True)
-
-
-def within_named_ranks(model: Model, reader: Reader, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
-    """The file with fewer dimensions, for a tool whose message speaks of their number, or that names only `nodes` with
-    more than four: at most as many as it names, or one less than what it refuses; then at most four.
-    """
-    ranks = {name: len(kind.tensor_type.shape.dim) for name, kind in model.types.items()}
-    highest = max(ranks.values(), default=0)
-    limit: int | None = None
-    if _OF_RANK.search(message):
-        named = {int(number) for number in _NUMBER.findall(message)}
-        taken = named.intersection(range(USUAL_RANK, highest))
-        limit = max(taken, default=highest - 1 if highest in named else None)
-    of_nodes = [
-        max((ranks.get(name, 0) for name in (*node.input, *node.output)), default=0)
-        for node in model.proto.graph.node
-        if node.name in nodes
-    ]
-    if limit is None and of_nodes:
-        limit = min(of_nodes) - 1
-    if limit is None or not USUAL_RANK <= limit < highest:
-        return
-    for most in dict.fromkeys((limit, USUAL_RANK)):
-        if (changed := with_lower_ranks(model, reader, most)) is not None:
-            yield replace(changed, needed=False)
 
 
 def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[ChangedCopy]:

@@ -7,12 +7,12 @@ from itertools import accumulate, pairwise
 import numpy as np
 import onnx
 
-from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.cut.rename import rename_tensors, tensor_names, unused_name
 from onnxbisect.file_remedies import remedy
 from onnxbisect.language import count
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.order import make_unique
-from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
+from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, reads, walk
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, pytorch, rewrite, rule
 from onnxbisect.rewrites.apply import trace
@@ -329,3 +329,50 @@ def _joined(site: Site, held: Held) -> str:
     if not site.attribute("new_axis", 0):
         return concat(site, tensors, axis)
     return _stacked(site, tensors, axis)
+
+
+#: Most bytes of a weight that is copied, and the first IR version in which what a body stores need not be its input.
+_LARGEST_WEIGHT = 1 << 24
+_STORED_APART = 4
+
+
+@remedy.file_remedy("weights-into-bodies", answers="", exactness=Exactness.EXACT)
+def weights_into_bodies(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
+    """Weights that bodies of If, Loop and Scan read from outside, copied into each of these bodies."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(file.proto)
+    copies = 0 if proto.ir_version < _STORED_APART else _copied_inside(proto.graph, {}, tensor_names(proto.graph))
+    if not copies:
+        raise NotApplicable("no body reads a weight from outside")
+    return remedy.RemediedFile(proto=proto, sentence=f"{count(copies, 'weight')} copied into the bodies that read them")
+
+
+def _copied_inside(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto], taken: set[str]) -> int:
+    """Copy, in place, what bodies in the graph read of it and of the graphs around it, whose constants are `outer`."""
+    held = {node.output[0]: constant_tensor(node) for node in graph.node if is_constant(node)}
+    dense = {name: tensor for name, tensor in held.items() if isinstance(tensor, onnx.TensorProto)}
+    visible = {name: it for name, it in outer.items() if name not in _own(graph)}
+    visible |= {tensor.name: tensor for tensor in graph.initializer} | dense
+    copies = 0
+    for body in (body for node in graph.node for body in bodies(node)):
+        copies += _copied_inside(body, visible, taken)
+        results = [value.name for value in body.output]
+        read = dict.fromkeys([*(name for inner in body.node for name in inner.input), *results])
+        for name in (name for name in read if name in visible and name not in _own(body)):
+            if visible[name].ByteSize() > _LARGEST_WEIGHT:
+                continue
+            copies += 1
+            inside = unused_name(f"{name}_inside", taken)
+            body.initializer.add().CopyFrom(visible[name])
+            body.initializer[-1].name = inside
+            for names in (inner.input for inner in body.node):
+                names[:] = [inside if it == name else it for it in names]
+            for value in (value for value in body.output if value.name == name):
+                value.name = inside
+    return copies
+
+
+def _own(graph: onnx.GraphProto) -> set[str]:
+    """The tensors that a graph defines itself, which hide those of the same names around it."""
+    made = {name for node in graph.node for name in node.output}
+    return made | {value.name for value in graph.input} | constant_names(graph)

@@ -16,13 +16,13 @@ from onnxbisect.file_remedies import (
     REORDERING,
     ChangedCopy,
     arranged_otherwise,
+    as_said,
     candidates,
     form_candidates,
     masks_bounded,
     promising,
     with_lower_ranks,
     with_newer_forms,
-    within_named_ranks,
 )
 from onnxbisect.model import Model
 from onnxbisect.preflight import Reader
@@ -129,12 +129,12 @@ class RefusedFile:
                 self.tried.add(remedies)
                 yield changed
 
-    def within_named_ranks(self, allow: Exactness) -> Iterator[ChangedCopy]:
-        """This file with fewer dimensions, where the tool's message or the nodes that it names speak of their number: a
-        call or two before a search, which would find every op that works on such a tensor.
+    def as_said(self, allow: Exactness) -> Iterator[ChangedCopy]:
+        """This file with what the tool's message asks for: fewer dimensions, or weights where they are read. A call or
+        two before a search, which would find every op that works on such a tensor.
         """
         model, said = self.context.loaded.model, self.said
-        for changed in within_named_ranks(model, self.context.reader, said.message, said.hints.nodes):
+        for changed in as_said(model, self.context.reader, said.message, said.hints.nodes):
             if _ORDER.index(changed.exactness) <= _ORDER.index(allow):
                 yield changed
 

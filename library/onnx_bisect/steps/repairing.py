@@ -203,8 +203,8 @@ def _tried(
 ) -> TriedFiles[ChangedCopy]:
     """Changes of a file that the compiler refuses; `before` are the verdicts on the file as the user gave it."""
     say, change = compiler.tell, refused.change
-    lower = (it.following(change) for it in refused.within_named_ranks(allow))
-    tried = try_files(before, lower, compiler, prover, say, lambda _, after: refused.another_reason(after))
+    asked = (it.following(change) for it in refused.as_said(allow))
+    tried = try_files(before, asked, compiler, prover, say, lambda _, after: refused.another_reason(after))
     if tried == TriedFiles() and may_be_changed(refused.context):
         files = (it.following(change) for it in refused.changes(allow))
         tried = try_files(before, files, compiler, prover, say, refused.goes_on)
