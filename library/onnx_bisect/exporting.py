@@ -171,16 +171,16 @@ def export(
                     english("The model has no setting {name}: models of transformers have it.", name=name)
                 )
             others = {it: one for it, one in others.items() if name in there or getattr(one, name) is None}
-        asking = _Asking(probe, work, progress or (lambda line: None))
-        outcome = asking.search(how)
+        asking = _Asking(probe, work, how, progress or (lambda line: None))
+        outcome = asking.search()
         if components:
-            outcome = asking.with_components(outcome, how)
-        tried = {it: asking.tried(it, how, others) for it in outcome.culprits}
+            outcome = asking.with_components(outcome)
+        tried = {it: asking.tried(it, others) for it in outcome.culprits}
         folder = work / "out" if out is None else Path(out)
         files = {} if out is None and backend is None else asking.files(outcome, folder)
         compiled = {} if backend is None else _compiled(files, folder, backend, options)
         named = {} if out is None else {part: str(path.relative_to(folder)) for part, path in files.items()}
-        report = asking.report(source, outcome, how, tried, named, compiled)
+        report = asking.report(source, outcome, tried, named, compiled)
     report = replace(report, seconds=round(time.monotonic() - began, 1))
     if out is not None:
         put(Path(out) / "export.json", json.dumps(to_json(report), indent=2, ensure_ascii=False).encode() + b"\n")
@@ -208,25 +208,25 @@ def _place(line: Line) -> CodeLine | None:
 
 
 class _Asking:
-    """Asks the probe, and keeps the evidence."""
+    """Asks the probe, as `how` says, and keeps the evidence."""
 
-    def __init__(self, probe: ExportProcess, work: Path, tell: Tell) -> None:
-        self._probe, self._work, self._tell = probe, work, tell
+    def __init__(self, probe: ExportProcess, work: Path, how: How, tell: Tell) -> None:
+        self._probe, self._work, self._how, self._tell = probe, work, how, tell
         self._evidence: dict[tuple[Question, How], _Evidence] = {}
         self.described: Described = probe.described
         self.tree = Tree([Module(**it.model_dump(exclude={"calls", "defined"})) for it in self.described.modules])
-
         self._defined = {it.path: _place(it.defined) for it in self.described.modules}
 
-    def search(self, how: How) -> ExportOutcome:
+    def search(self) -> ExportOutcome:
         """Ask until nothing is open."""
         answers: dict[Question, ExportAnswer] = {}
         while isinstance(step := plan(self.tree, answers), Question):
-            answers[step] = self.ask(step, how).answer
+            answers[step] = self.ask(step).answer
         return step
 
-    def ask(self, question: Question, how: How) -> _Evidence:
-        """The evidence of one export, made once."""
+    def ask(self, question: Question, other: How | None = None) -> _Evidence:
+        """The evidence of one export, made once; with `other` settings, if they are given."""
+        how = other or self._how
         if (question, how) not in self._evidence:
             file = self._work / f"{len(self._evidence)}.onnx"
             answered = self._probe.export(question, how, file)
@@ -238,24 +238,21 @@ class _Asking:
             self._tell(f"{question.module or 'the model'}{without}: {verdict}, {answered.seconds:.1f} s")
         return self._evidence[question, how]
 
-    def with_components(self, outcome: ExportOutcome, how: How) -> ExportOutcome:
+    def with_components(self, outcome: ExportOutcome) -> ExportOutcome:
         """The outcome, with each module directly in the model that exports as a part of its own."""
         blamed = {place for it in outcome.culprits for place in it.places}
         known = {it.path for it in outcome.parts}
         more = []
         for path in self.tree.children(ROOT):
             question = Question(module=path)
-            if (
-                path not in known
-                and blamed.isdisjoint(self.tree.reached(path))
-                and self.ask(question, how).answer.exports
-            ):
+            clear = path not in known and blamed.isdisjoint(self.tree.reached(path))
+            if clear and self.ask(question).answer.exports:
                 more.append(ExportingModule(path=path, without=frozenset(), asked=(question,)))
         return ExportOutcome(culprits=outcome.culprits, undecided=outcome.undecided, parts=(*outcome.parts, *more))
 
-    def tried(self, culprit: FailingModule, how: How, others: Mapping[str, How]) -> tuple[Tried, ...]:
-        """The answers for other settings, with the reason where it is another one than for `how`."""
-        found, known = [], first_sentence(self.ask(culprit.asked, how).failure.message)
+    def tried(self, culprit: FailingModule, others: Mapping[str, How]) -> tuple[Tried, ...]:
+        """The answers for other settings, with the reason where it is another one."""
+        found, known = [], first_sentence(self.ask(culprit.asked).failure.message)
         for setting, other in others.items():
             evidence = self.ask(culprit.asked, other)
             exports = evidence.answer.exports
@@ -287,7 +284,6 @@ class _Asking:
         self,
         source: str,
         outcome: ExportOutcome,
-        how: How,
         tried: Mapping[FailingModule, tuple[Tried, ...]],
         files: Mapping[ExportingModule, str],
         compiled: Mapping[ExportingModule, str],
@@ -304,20 +300,20 @@ class _Asking:
             source=source,
             model=self.tree.modules[ROOT].cls,
             torch=self.described.torch,
-            settings=how.words,
+            settings=self._how.words,
             modules=len(self.tree.modules),
             exports=len(self._evidence),
             seconds=0.0,
             proven=whole is not None,
-            culprits=tuple(self._blamed(it, how, tried[it]) for it in outcome.culprits),
-            undecided=tuple((it.module, self.ask(it, how).failure.message) for it in outcome.undecided),
+            culprits=tuple(self._blamed(it, tried[it]) for it in outcome.culprits),
+            undecided=tuple((it.module, self.ask(it).failure.message) for it in outcome.undecided),
             parts=tuple(
                 ExportedPart(
                     path=it.path,
                     cls=self.tree.modules[it.path].cls,
                     without=tuple(sorted(it.without)),
-                    samples=sum(self.ask(asked, how).check.samples for asked in it.asked),
-                    unchecked=next((why for asked in it.asked if (why := self.ask(asked, how).check.problem)), ""),
+                    samples=sum(self.ask(asked).check.samples for asked in it.asked),
+                    unchecked=next((why for asked in it.asked if (why := self.ask(asked).check.problem)), ""),
                     file=files.get(it, ""),
                     compiles=compiled.get(it, ""),
                 )
@@ -337,8 +333,8 @@ class _Asking:
             notes=(*([TRAINING] if self.described.training else []), *([alone] if foreign else [])),
         )
 
-    def _blamed(self, culprit: FailingModule, how: How, tried: tuple[Tried, ...]) -> Blamed:
-        failure = self.ask(culprit.asked, how).failure
+    def _blamed(self, culprit: FailingModule, tried: tuple[Tried, ...]) -> Blamed:
+        failure = self.ask(culprit.asked).failure
         cause = cause_of(failure)
         module = self.tree.modules[culprit.path]
         return Blamed(

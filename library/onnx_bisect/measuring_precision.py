@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +17,14 @@ from onnx_bisect.keywords import with_keywords
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.precision_record import FolderRecord, MeasurementBudget, Record
 from onnx_bisect.precision_search import PrecisionSearch, Tell, WideSet, finite
-from onnx_bisect.precision_subject import SCREEN, AskedTarget, MeasuredModel, PrecisionSubject, likely
+from onnx_bisect.precision_subject import (
+    SCREEN,
+    AskedTarget,
+    MeasuredModel,
+    PrecisionQuestion,
+    PrecisionSubject,
+    likely,
+)
 from onnx_bisect.result import ShownPrecision
 from onnxbisect.cut import write
 from onnxbisect.errors import BackendUnusableError, OptionError
@@ -137,21 +144,6 @@ def precision(
     return answered(question, budget, None if out is None else Path(out), jobs=jobs, tell=progress or (lambda _: None))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrecisionQuestion:
-    """What is searched: the model, which reports call `name`, on samples in a folder, in the backend's arithmetic."""
-
-    model: Model
-    name: str
-    backend: Backend
-    samples: Path
-    low: Low
-    want: Wanted
-    limits: Limits
-    #: The names of the layers in which a tool saw errors, the worst first.
-    blamed: Sequence[Sequence[str]] = ()
-
-
 def has_arithmetic(backend: Backend) -> bool:
     """Whether there is an arithmetic of the backend that a set can be searched in."""
     return backend.name == SCREEN or computes(backend) or computes_mixed(backend)
@@ -195,7 +187,7 @@ def answered(
         limits = asked.limits
         if limits.confinement is not None:
             limits = replace(limits, confinement=replace(limits.confinement, workdir=work))
-        target = AskedTarget(chosen, low, want, given.samples, limits, stack, work, asked.blamed)
+        target = AskedTarget(replace(asked, limits=limits), given.samples, stack, work)
         first = target.on(loaded)
         scorer = _scorer(want, loaded, first.quantiser, limits)
         identity = [loaded.identity, given.digest, str(low), scorer.identity, described.version, chosen.options]

@@ -80,6 +80,21 @@ class PrecisionSubject:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrecisionQuestion:
+    """What is searched: the model, which reports call `name`, on samples in a folder, in the backend's arithmetic."""
+
+    model: Model
+    name: str
+    backend: Backend
+    samples: Path
+    low: Low
+    want: Wanted
+    limits: Limits
+    #: The names of the layers in which a tool saw errors, the worst first.
+    blamed: Sequence[Sequence[str]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class MeasuredModel:
     """One model on its target: what runs it with nodes low, and the nodes of which the target can be told.
 
@@ -97,22 +112,10 @@ class MeasuredModel:
 class AskedTarget:
     """Where models are asked about, one and those that compute the same; their processes end with `stack`."""
 
-    def __init__(
-        self,
-        chosen: Backend,
-        low: Low,
-        want: Wanted,
-        samples: Sequence[Sample],
-        limits: Limits,
-        stack: ExitStack,
-        work: Path,
-        blamed: Sequence[Sequence[str]] = (),
-    ) -> None:
-        self.low, self.work = low, work
-        #: The names of the layers in which a tool saw errors, the worst first.
-        self._blamed = blamed
-        self._chosen, self._want, self._samples = chosen, want, samples
-        self._limits, self._stack = limits, stack
+    def __init__(self, asked: PrecisionQuestion, samples: Sequence[Sample], stack: ExitStack, work: Path) -> None:
+        self.low, self.work = asked.low, work
+        self._chosen, self._want, self._blamed = asked.backend, asked.want, asked.blamed
+        self._limits, self._samples, self._stack = asked.limits, samples, stack
 
     def on(self, model: Model, name: str = "model", like: PrecisionSubject | None = None) -> MeasuredModel:
         """The model on the target; with `like` the outputs are compared with those of another."""

@@ -60,7 +60,7 @@ def regress(
     toolchain = getattr(registry.make(name, given), "toolchain", None)
     if not isinstance(toolchain, Toolchain):
         raise OptionError(f"'{name}' is no compiler of which 'onnx-bisect backends install' makes versions.")
-    tell = progress or (lambda event: None)
+    tell, samples = progress or (lambda event: None), None if calibration is None else Path(calibration)
     with ExitStack() as stack:
         compiler = toolchain.name
         there = _Versions(compiler, stack, tell)
@@ -72,14 +72,12 @@ def regress(
         if len(chosen) < 2:
             raise OptionError(f"Give two versions of {compiler}, the older one first; there are {', '.join(known)}.")
         return _Regression(
-            loaded=load_model(
-                model, input_shapes, input_values, first_sample(None if calibration is None else Path(calibration))
-            ),
+            loaded=load_model(model, input_shapes, input_values, first_sample(samples)),
             backend=name,
             options=given,
             there=there,
             versions=chosen,
-            calibration=None if calibration is None else Path(calibration),
+            calibration=samples,
             terms=made(CallTerms, terms),
             jobs=jobs,
             cache=cache,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from onnx_bisect.measuring_precision import PrecisionQuestion
 from onnx_bisect.models import load_model
+from onnx_bisect.precision_subject import PrecisionQuestion
 from onnxbisect.errors import ModelError
 from onnxbisect.precision.wanted import Low, wanted
 from onnxbisect.terms import PrecisionTerms

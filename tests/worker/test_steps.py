@@ -38,7 +38,7 @@ from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import WorkClaimer
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.model_processes.pool import clear_hosts, processes_folder
+from onnxbisect_worker.model_processes.pool import clear_process_folders, processes_folder
 from onnxbisect_worker.model_requests import protocol
 from onnxbisect_worker.model_requests.layout import temporary
 from onnxbisect_worker.model_requests.protocol import Case, OtherVersionError, ProcessLostError, ToolBrokenError
@@ -684,11 +684,11 @@ with temporary(Path(sys.argv[1])) as folder:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
-        clear_hosts(settings)
+        clear_process_folders(settings)
         assert (left / "report.json").exists()  # it is being written
         process.kill()
         process.wait()
-    clear_hosts(settings)
+    clear_process_folders(settings)
     assert not left.exists()
     with temporary(processes_folder(settings) / "whole") as whole:
         assert whole.is_dir()

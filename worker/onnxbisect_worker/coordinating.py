@@ -28,7 +28,7 @@ from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.search import plan
 from onnxbisect.session import Ending, Planner, SearchRecord, Step, next_step, only_whole_model
-from onnxbisect.unitset import UnitSet, members, size, spell
+from onnxbisect.unitset import UnitSet, members, size, spell, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, plans, probe_queries, queues, searches, workers
@@ -262,10 +262,8 @@ def _found(universe: Universe, diagnosis: Diagnosis, *, over: bool) -> Mapping[s
         if culprit.certainty is Certainty.SUSPECTED and not over:
             continue
         units = list(members(culprit.units))[:_SHOWN]
-        places = 0
-        if culprit.kind is not CulpritKind.CAPACITY:  # no single unit is to blame
-            for place in culprit.places:
-                places |= place
+        # of a capacity, no single unit is to blame
+        places = 0 if culprit.kind is CulpritKind.CAPACITY else union(culprit.places)
         found[hashlib.sha256(f"{culprit.units:x}".encode()).hexdigest()[:16]] = {
             "ops": [clip(universe.op[unit], 80) for unit in units],
             "nodes": [clip(name, 200) for unit in units for name in universe.names[unit][:1]],

@@ -36,8 +36,8 @@ from onnxbisect_api.problems import Problem
 from onnxbisect_api.routes import jobs
 from onnxbisect_api.routes.events import TheWatch, Watch
 from onnxbisect_api.routes.reports import ReportForm
+from onnxbisect_api.site.job_page_data import JobPageData, job_page_data
 from onnxbisect_api.site.rendering import fragment, page
-from onnxbisect_api.site.situation import JobPageData, job_page_data
 from onnxbisect_api.units import Names, PassedUnitsCache, of_report
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job, Search

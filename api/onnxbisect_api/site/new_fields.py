@@ -111,7 +111,7 @@ class FormValues:
 
 
 class _Text:
-    """A text field that is being received, as a `model_form.Part`."""
+    """A text field that is being received, as a `model_form.PartWriter`."""
 
     def __init__(self, typed: FormValues, field: str) -> None:
         self._typed = typed

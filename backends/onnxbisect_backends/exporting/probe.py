@@ -185,11 +185,8 @@ class ExportProcess:
 
     def _answer(self, seconds: float) -> Mapping[str, object] | None:
         """The next line of JSON; None if the process ended or the time is up."""
-        source, line, deadline = (
-            cast("IO[bytes]", self._process.stdout).fileno(),
-            bytearray(),
-            time.monotonic() + seconds,
-        )
+        source, line = cast("IO[bytes]", self._process.stdout).fileno(), bytearray()
+        deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if select.select([source], [], [], left)[0]:
                 data = os.read(source, 1 << 16)

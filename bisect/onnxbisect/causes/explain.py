@@ -45,12 +45,8 @@ def _components(useful: Iterable[Explanation]) -> list[list[Explanation]]:
     for one in useful:
         touched = [group for group in groups if group[0] & one.refused]
         groups = [group for group in groups if not group[0] & one.refused]
-        refused = one.refused
-        merged = []
-        for mask, those in touched:
-            refused |= mask
-            merged += those
-        groups.append((refused, [*merged, one]))
+        merged = [other for _, those in touched for other in those]
+        groups.append((one.refused | union(mask for mask, _ in touched), [*merged, one]))
     return [sorted(those, key=lambda one: one.order) for _, those in groups]
 
 
@@ -60,9 +56,7 @@ class _Search:
     def __init__(self, explanations: Sequence[Explanation]) -> None:
         self._all = explanations
         self._left = _TRIED
-        everything = 0
-        for one in explanations:
-            everything |= one.refused
+        everything = union(one.refused for one in explanations)
         self._fitting = {
             culprit: [place for place, one in enumerate(explanations) if one.refused >> culprit & 1]
             for culprit in members(everything)
@@ -210,13 +204,13 @@ class _Explaining:
         }
         possible = explanations(entries(refused, passing), ops, passed_ops)
         chosen = cheapest_cover(possible)
-        mine: dict[int, list[int]] = {}
+        numbers_of: dict[int, list[int]] = {}
         for number in range(len(self._places)):
             fitting = [place for place, one in enumerate(chosen) if one.refused >> number & 1]
             if fitting:
                 first = min(fitting, key=lambda place: (-size(chosen[place].refused), chosen[place].order))
-                mine.setdefault(first, []).append(number)
-        return [self._cause(chosen[place], numbers, possible) for place, numbers in sorted(mine.items())]
+                numbers_of.setdefault(first, []).append(number)
+        return [self._cause(chosen[place], numbers, possible) for place, numbers in sorted(numbers_of.items())]
 
     def _cause(self, chosen: Explanation, numbers: Sequence[int], possible: Sequence[Explanation]) -> RefusalConditions:
         units = self._meeting(chosen.conditions)

@@ -44,44 +44,51 @@ class Run:
     costly: frozenset[int] = frozenset()
 
 
-def run(
-    proto: onnx.ModelProto,
-    folder: Path,
-    *,
-    nodes: Collection[int],
-    missing: Collection[str],
-    given: Mapping[str, np.ndarray],
-    values: Collection[str],
-    dtypes: Mapping[str, int],
-    unshaped: Collection[str],
-    substitutes: runnable.StandIns,
-    sample: runnable.Sample,
-    clock: Clock,
-) -> Run:
-    """Run as many of `nodes` as possible.
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """The nodes of a model to run, and what is known of its tensors.
 
     `missing` are tensors that cannot be fed. `given` replaces tensors by values. `values` are the tensors whose values
     to return. `dtypes` are the element types known so far. `unshaped` are tensors without a shape (sequences,
     optionals). `substitutes` are nodes that are replaced instead of run (`runnable.assemble`). `sample` has values of
-    inputs, which are tried before made-up ones. A run on made-up ones in which tensors are empty is repeated on others:
-    a size of 0 is seldom what the model is used at, and compilers refuse it whatever op it stands at.
+    inputs, which are tried before made-up ones.
     """
-    wanted = set(nodes)
+
+    proto: onnx.ModelProto
+    folder: Path
+    nodes: Collection[int]
+    missing: Collection[str]
+    given: Mapping[str, np.ndarray]
+    values: Collection[str]
+    dtypes: Mapping[str, int]
+    unshaped: Collection[str]
+    substitutes: runnable.StandIns
+    sample: runnable.Sample
+
+
+def run(request: RunRequest, clock: Clock) -> Run:
+    """Run as many of the nodes as possible.
+
+    A run on made-up inputs in which tensors are empty is repeated on others: a size of 0 is seldom what the model is
+    used at, and compilers refuse it whatever op it stands at.
+    """
+    proto = request.proto
+    wanted = set(request.nodes)
     refused: dict[int, str] = {}
-    skip_probes: set[str] = set(unshaped)
-    chosen_values = filter(None, (sample, compared_values(proto.graph, given)))
+    skip_probes: set[str] = set(request.unshaped)
+    chosen_values = filter(None, (request.sample, compared_values(proto.graph, request.given)))
     fills = [*((runnable.Fill.RANDOM, values) for values in chosen_values), *((fill, {}) for fill in runnable.Fill)]
     costly: set[int] = set()
     for _ in range(_ATTEMPTS):
         if clock.left <= 0:
             break
-        chosen = runnable.select(proto.graph, wanted, missing, given, substitutes)
+        chosen = runnable.select(proto.graph, wanted, request.missing, request.given, request.substitutes)
         if not chosen:
             break
-        attempt = _Attempt(proto, folder, chosen, given, values, dtypes, skip_probes, substitutes)
+        attempt = _Attempt(request, chosen, skip_probes)
         try:
             found = attempt.run(*fills[0], frozenset(chosen), refused, clock)
-            if fills[0][1] is not sample and _empty(found):
+            if fills[0][1] is not request.sample and _empty(found):
                 found = min(found, *attempt.with_ones(fills[0][1], found, clock), key=_empty)
             return replace(found, costly=frozenset(costly))
         except Exception as error:  # onnxruntime's exceptions share no base class but this
@@ -140,30 +147,22 @@ def types_of_runtime(
 
 
 class _Attempt:
-    def __init__(
-        self,
-        proto: onnx.ModelProto,
-        folder: Path,
-        chosen: Collection[int],
-        given: Mapping[str, np.ndarray],
-        values: Collection[str],
-        dtypes: Mapping[str, int],
-        skip: Collection[str],
-        substitutes: runnable.StandIns,
-    ) -> None:
+    """Some nodes of a request as a model of their own, without the outputs in `skip`."""
+
+    def __init__(self, request: RunRequest, chosen: Collection[int], skip: Collection[str]) -> None:
         self.timed_out = False
-        self._folder = folder
-        self._dtypes = dtypes
-        self._model, self._inputs = runnable.assemble(proto, chosen, given, substitutes)
-        self._tensors = [
-            name for index in chosen for name in proto.graph.node[index].output if name and name not in skip
-        ]
+        self._folder = request.folder
+        self._dtypes = request.dtypes
+        self._model, self._inputs = runnable.assemble(request.proto, chosen, request.given, request.substitutes)
+        made = (name for index in chosen for name in request.proto.graph.node[index].output)
+        self._tensors = [name for name in made if name and name not in skip]
         self._shape_outputs: dict[str, str] = {}
         self._value_outputs: dict[str, str] = {}
         for number, name in enumerate(self._tensors):
             self._shape_outputs[name] = runnable.probe_shape(self._model, name, number)
-            if name in values:
-                self._value_outputs[name] = runnable.probe_value(self._model, name, number, dtypes.get(name, 0))
+            if name in request.values:
+                dtype = request.dtypes.get(name, 0)
+                self._value_outputs[name] = runnable.probe_value(self._model, name, number, dtype)
 
     def refused_probe(self, words: str) -> str | None:
         number = runnable.refused_probe(words)

@@ -15,7 +15,16 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.facts import dims_of, fixed_dims, peak, size_of, unfixed
 from onnxbisect.model.infer import infer
 from onnxbisect.model.opaque import opaque_nodes
-from onnxbisect.model.run import Beliefs, Run, declared_otherwise, known_otherwise, run, types_of_runtime, untyped
+from onnxbisect.model.run import (
+    Beliefs,
+    Run,
+    RunRequest,
+    declared_otherwise,
+    known_otherwise,
+    run,
+    types_of_runtime,
+    untyped,
+)
 from onnxbisect.model.runnable import Sample, StandIns, agrees, assumptions, select, stand_ins, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 from onnxbisect.model.session import Clock
@@ -254,14 +263,10 @@ class _Establish:
         if names:
             self._prove_static(self._declared)
 
-    def _run(
-        self,
-        nodes: Collection[int],
-        substitutes: StandIns,
-    ) -> Run:
-        outcome = run(
-            self._proto,
-            self._folder,
+    def _run(self, nodes: Collection[int], substitutes: StandIns) -> Run:
+        request = RunRequest(
+            proto=self._proto,
+            folder=self._folder,
             nodes=set(nodes) - (self._costly - substitutes.keys()),
             missing=self._missing(),
             given=self._known,
@@ -270,8 +275,8 @@ class _Establish:
             unshaped=self._unshaped(),
             substitutes=substitutes,
             sample=self._sample,
-            clock=self._clock,
         )
+        outcome = run(request, self._clock)
         self._costly |= outcome.costly
         return outcome
 

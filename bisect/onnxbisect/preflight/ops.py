@@ -155,11 +155,13 @@ def non_constant_weights(subject: InspectedModel) -> CheckResult | None:
         if node.op_type in _WEIGHTS and not domain_of(node)
     }
     nodes = tuple(name for name, weights in found.items() if weights)
+    if not nodes:
+        return None
     return CheckResult(
         nodes=nodes,
         tensors=unique(name for weights in found.values() for name in weights),
-        detail=english('{nodes} with computed weights', nodes=count(len(nodes), 'node')),
-    ) if nodes else None  # fmt: skip
+        detail=english("{nodes} with computed weights", nodes=count(len(nodes), "node")),
+    )
 
 
 def isnan_guard(subject: InspectedModel) -> CheckResult | None:

@@ -63,8 +63,8 @@ def duplicate_node_name(subject: InspectedModel) -> CheckResult | None:
     if not twice and not given[""]:
         return None
     unclear = {n.output[0] for n in subject.original.graph.node if given[n.name] > 1 or not n.name}
-    parts = [english("{nodes} without a name", nodes=count(given[""], "node"))] * bool(given[""])
-    parts += [english("shared: {some}", some=shortened(twice))] * bool(twice)
+    parts = [english("{nodes} without a name", nodes=count(given[""], "node"))] if given[""] else []
+    parts += [english("shared: {some}", some=shortened(twice))] if twice else []
     return CheckResult(
         nodes=tuple(n.name for n in subject.graph.node if n.output[0] in unclear), detail="; ".join(parts)
     )
@@ -87,11 +87,13 @@ def outer_scope_capture(subject: InspectedModel) -> CheckResult | None:
     """Subgraphs that read tensors of the surrounding graph."""
     found = {node.name: captures(node) for node in subject.nodes if bodies(node)}
     nodes = tuple(name for name, names in found.items() if names)
+    if not nodes:
+        return None
     return CheckResult(
         nodes=nodes,
         tensors=unique(name for names in found.values() for name in names),
-        detail=english('{nodes} with bodies that read outer tensors', nodes=count(len(nodes), 'node')),
-    ) if nodes else None  # fmt: skip
+        detail=english("{nodes} with bodies that read outer tensors", nodes=count(len(nodes), "node")),
+    )
 
 
 def local_functions(subject: InspectedModel) -> CheckResult | None:

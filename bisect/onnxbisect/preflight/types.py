@@ -74,9 +74,8 @@ def half_bfloat_weights(subject: InspectedModel) -> CheckResult | None:
     )
     if not names and not casts:
         return None
-    parts = [count(len(names), "weight")] * bool(names) + [
-        english("{casts} from bfloat16", casts=count(len(casts), "Cast"))
-    ] * bool(casts)
+    parts = [count(len(names), "weight")] if names else []
+    parts += [english("{casts} from bfloat16", casts=count(len(casts), "Cast"))] if casts else []
     return CheckResult(nodes=casts, tensors=names, detail=", ".join(parts))
 
 

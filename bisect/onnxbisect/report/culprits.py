@@ -28,7 +28,7 @@ from onnxbisect.report.culprit_contents import (
 from onnxbisect.report.culprit_facts import Origin, UnitProperties, origin, surroundings
 from onnxbisect.report.established import Records
 from onnxbisect.report.text import slug
-from onnxbisect.unitset import UnitSet, lowest, members, of, size, spell
+from onnxbisect.unitset import UnitSet, lowest, members, of, size, spell, union
 from onnxbisect.verdict import Status
 
 _ORIGINS = 20
@@ -52,13 +52,8 @@ class Entries:
         self._records = records
         self._facts = UnitProperties(job.model)
         self._culprits = job.diagnosis.culprits
-        self._blamed = 0
-        for culprit in job.diagnosis.culprits:
-            for occurrence in culprit.occurrences:
-                self._blamed |= occurrence
-        for group in job.diagnosis.needs_context:
-            for occurrence in group.occurrences:
-                self._blamed |= occurrence
+        culprits = union(place for culprit in job.diagnosis.culprits for place in culprit.occurrences)
+        self._blamed = culprits | union(place for it in job.diagnosis.needs_context for place in it.occurrences)
 
     def names(self, units: UnitSet) -> list[str]:
         """Node names in topological order."""

@@ -24,7 +24,7 @@ from onnxbisect.report.culprits import Entries, cause_entries
 from onnxbisect.report.established import Records, States, op_table, states, use_entries
 from onnxbisect.split.choose import choose, work_of
 from onnxbisect.split.schedule import PieceKind, schedule
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size, spell
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size, spell, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 
@@ -177,10 +177,7 @@ def _certificate(job: CompletedDiagnosis, records: Records, known: States) -> co
             units=len(job.model.units),
         )
     else:
-        blamed = 0
-        for culprit in diagnosis.culprits:
-            for occurrence in culprit.occurrences:
-                blamed |= occurrence
+        blamed = union(occurrence for culprit in diagnosis.culprits for occurrence in culprit.occurrences)
         sentence = words.proven(
             diagnosis.verdict.value,
             len(diagnosis.culprits),

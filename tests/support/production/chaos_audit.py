@@ -18,7 +18,7 @@ from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import ANNOUNCED, DeliveryState, EventType, JobState, ProbeState
 from onnxbisect_db.tables import Delivery, Endpoint, Event, Job, Probe, Search
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.model_processes.pool import clear_hosts
+from onnxbisect_worker.model_processes.pool import clear_process_folders
 from support.production.chaos_orders import Wanted, culprits_of, name_of, repair_of
 from support.production.topology import Topology
 from support.worker.webhook_receiver import Message
@@ -164,6 +164,6 @@ def folders(database: Database, files: Files, work: Path) -> Iterator[str]:
     if surplus := set(files.names()) - needed:
         yield f"{len(surplus)} files are left that nobody speaks of."
     for each in sorted(work.iterdir()):
-        clear_hosts(Settings(work=each))  # as the next worker does
+        clear_process_folders(Settings(work=each))  # as the next worker does
         if left := [path for path in (each / "hosts").glob("*") if path.exists()]:
             yield f"Working folders are left: {left}"

@@ -252,7 +252,7 @@ class ModelPool:
         #: Most recently used last.
         self._idle: list[ModelClient] = []
         self._acquired: list[ModelClient] = []
-        clear_hosts(settings)
+        clear_process_folders(settings)
 
     @contextmanager
     def acquire(self, case: protocol.Case, *, new: bool = False) -> Iterator[ModelClient]:
@@ -310,7 +310,7 @@ class ModelPool:
         return process
 
 
-def clear_hosts(settings: Settings) -> None:
+def clear_process_folders(settings: Settings) -> None:
     """Remove the folders of processes that were killed."""
     folder = processes_folder(settings)
     for left in folder.iterdir() if folder.is_dir() else ():

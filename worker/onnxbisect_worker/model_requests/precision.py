@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 
-from onnx_bisect.measuring_precision import PrecisionQuestion, answered
+from onnx_bisect.measuring_precision import answered
 from onnx_bisect.precision_record import MeasurementBudget, Record
 from onnx_bisect.precision_search import finite
+from onnx_bisect.precision_subject import PrecisionQuestion
 from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.precision.wanted import Wanted
 from onnxbisect_db.answers import MeasuredSet

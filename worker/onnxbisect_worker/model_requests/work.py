@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-from onnx_bisect.measuring_precision import PrecisionQuestion, has_arithmetic
-from onnx_bisect.precision_subject import SCREEN
+from onnx_bisect.measuring_precision import has_arithmetic
+from onnx_bisect.precision_subject import SCREEN, PrecisionQuestion
 from onnx_bisect.steps.changed_files import may_be_changed
 from onnx_bisect.steps.confirming import confirmed
 from onnx_bisect.steps.known_target import inspect_for, known_target

@@ -97,10 +97,10 @@ def compared(log: str) -> tuple[Table, ...]:
     found = [(match["tensor"], match["op"], match[3]) for match in _COMPARED.finditer(log)]
     rows = [(tensor, op, "TINY" if tensor in tiny else numbers) for tensor, op, numbers in found]
     rows += [("", "", match[1]) for match in _NOT_COMPARED.finditer(log)]
+    if not rows:
+        return ()
     columns = ("tensor", "op", "numbers")
-    return (Table(title="Numbers against onnxruntime's", columns=columns, rows=tuple(rows), counted="numbers"),) * bool(
-        rows
-    )
+    return (Table(title="Numbers against onnxruntime's", columns=columns, rows=tuple(rows), counted="numbers"),)
 
 
 #: A layer in what `run_qtable` writes (full_loss_table.txt), and one in what `npz_tool compare -vv` prints.

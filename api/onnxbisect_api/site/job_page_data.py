@@ -111,12 +111,14 @@ def progress(session: Session, search: Search, requested: Mapping[str, Any]) -> 
     if recent.since is not None and known:
         pace = (datetime.now(UTC) - recent.since).total_seconds() / search.calls
         left = _whole(max(round(pace * search.expected), 1))
+    calls = asked.calls
+    if measures:
+        calls = measurements.count(session, search)
+    elif search.stage == Stage.FILES:  # calls for changed files count as the search's own
+        calls += search.calls
     return SearchProgress(
         steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in steps),
-        # calls for changed files count as the search's own
-        calls=asked.calls + (search.calls if search.stage == Stage.FILES else 0)
-        if not measures
-        else measurements.count(session, search),
+        calls=calls,
         expected=round(asked.expected),
         waiting=recent.waiting,
         left=left,
