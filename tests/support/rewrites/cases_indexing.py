@@ -85,6 +85,14 @@ def _(draw: DrawFn) -> Instance:
     return node("Gather", Constant(table), places.astype(dtype), axis=draw(st.sampled_from([0, -table.ndim])))
 
 
+@case("gather-one-hot-twice", _gather_of_a_computed_table)
+def _(draw: DrawFn) -> Instance:
+    table = floats(draw, shape(draw), edges=FINITE)
+    places = integers(draw, shape(draw, 0, 2), -len(table), len(table) - 1)
+    dtype = draw(st.sampled_from([np.int64, np.int32]))
+    return node("Gather", Constant(table), places.astype(dtype), axis=draw(st.sampled_from([0, -table.ndim])))
+
+
 def _gathernd(draw: DrawFn, *, batch: int, beyond: int = 0) -> Instance:
     x = anything(draw, shape(draw, 2))
     deep = draw(st.integers(1, x.ndim - batch))

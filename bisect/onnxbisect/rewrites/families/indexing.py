@@ -22,8 +22,9 @@ from onnxbisect.rewrites.site import FLOATS, Site, cast, concat, reshape, slice_
 
 #: Slices that one node may become.
 _MOST_SLICES = 32
-#: Elements of a selection matrix.
+#: Elements of a selection matrix, and bytes of a table that is stored twice.
 _LARGEST_MATRIX = 1 << 22
+_LARGEST_TABLE = 1 << 28
 
 
 def _places(at: Site, size: int) -> np.ndarray:
@@ -109,18 +110,45 @@ def _are_places(values: Values) -> bool:
 )
 def gather_one_hot(at: Site) -> str:
     """Rows of a constant table at computed places: a product with 1 at each place and 0 elsewhere."""
+    table = _table(at)
+    stored = at.input(0) if table.ndim == 2 else at.constant(table.reshape(len(table), -1))
+    return _product(at, stored, np.arange(len(table)))
+
+
+@pytorch("F.one_hot(i + n, 2 * n).float() @ torch.cat((table, table)) instead of table[i], n rows")
+@rule(
+    "Gather -> Reshape Equal Cast MatMul",
+    Exactness.ROUNDING,
+    SIGN_OF_ZERO,
+    rank=9,
+    source=tidl("gather.py"),
+)
+def gather_one_hot_twice(at: Site) -> str:
+    """Rows of a constant table at computed places, also from behind: such a product with the table stored twice."""
+    table = _table(at)
+    at.demand(table.nbytes <= _LARGEST_TABLE, "the table is too large to be stored twice")
+    twice = at.constant(np.concatenate((table, table)).reshape(2 * len(table), -1))
+    return _product(at, twice, np.arange(-len(table), len(table)))
+
+
+def _table(at: Site) -> np.ndarray:
+    """The constant rows that a Gather takes from, all numbers finite."""
     at.demand_dtype(TensorProto.FLOAT)
     at.demand(not at.is_constant(1), "the indices are constant")
-    table, places = at.value(0), at.shape(1)
+    table = at.value(0)
     at.demand(at.axis(table.ndim) == 0, "it is not rows that are gathered")
-    at.demand(0 < table.shape[0] * prod(places) <= _LARGEST_MATRIX, "the selection matrix would be too large")
     at.demand(bool(np.isfinite(table).all()), "the table has NaN or infinity")
-    numbers = at.constant(np.arange(table.shape[0], dtype=at.value_dtype(1)))
-    chosen = cast(at, at.op("Equal", reshape(at, at.input(1), [*places, 1]), numbers), TensorProto.FLOAT)
-    if table.ndim == 2:
-        return at.op("MatMul", chosen, at.input(0))
-    rows = at.op("MatMul", chosen, at.constant(table.reshape(table.shape[0], -1)))
-    return reshape(at, rows, at.output_shape())
+    return table
+
+
+def _product(at: Site, table: str, numbers: np.ndarray) -> str:
+    """The rows at the computed places; `numbers` are the places of the table's rows."""
+    places = at.shape(1)
+    at.demand(0 < len(numbers) * prod(places) <= _LARGEST_MATRIX, "the selection matrix would be too large")
+    sought = at.constant(numbers.astype(at.value_dtype(1)))
+    chosen = cast(at, at.op("Equal", reshape(at, at.input(1), [*places, 1]), sought), TensorProto.FLOAT)
+    rows = at.op("MatMul", chosen, table)
+    return rows if at.rank(0) == 2 else reshape(at, rows, at.output_shape())
 
 
 @pytorch("x.flatten(0, 1)[i * w + j] with constant places instead of x[i, j]")
