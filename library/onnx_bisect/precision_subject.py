@@ -8,8 +8,7 @@ from pathlib import Path
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import ModulePath, path_of_node
 from onnxbisect.model.runnable import Sample
-from onnxbisect.precision.hints import blamed_first, interleaved
-from onnxbisect.precision.low import can_be_low, suspicion
+from onnxbisect.precision.low import blamed_first, can_be_low, interleaved, suspicion
 from onnxbisect.precision.plan import Space
 from onnxbisect.precision.wanted import Low, Wanted
 from onnxbisect.split.choose import total, work_of

@@ -10,7 +10,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import events, locking, notices, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import JobStateError
-from onnxbisect_db.finished import FinishedJob
+from onnxbisect_db.events import FinishedJob
 from onnxbisect_db.states import EventType, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
 

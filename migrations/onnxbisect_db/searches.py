@@ -17,7 +17,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import culprits, events, leases, lifecycle, locking, notices, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostClaimError
-from onnxbisect_db.finished import Findings
+from onnxbisect_db.events import Findings
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
 from onnxbisect_db.tables import Event, Job, Probe, Search, StoredModel
 

@@ -16,7 +16,7 @@ from typing import Any
 from onnxbisect.language import marked
 from onnxbisect.report.text import clip, plural
 from onnxbisect.verdict import Status
-from onnxbisect_db.finished import FinishedJob, FinishedTarget
+from onnxbisect_db.events import FinishedJob, FinishedTarget
 from onnxbisect_db.states import EventType, WebhookFormat
 
 #: Bytes of a message's text: WeCom takes 2048, and others more.

@@ -4,7 +4,7 @@ import onnx.parser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxbisect.precision.hints import blamed_first, interleaved
+from onnxbisect.precision.low import blamed_first, interleaved
 
 GRAPH = onnx.parser.parse_graph("""
     g (float[4] x) => (float[4] y) {

@@ -33,7 +33,7 @@ from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, plans, probe_queries, queues, searches, workers
 from onnxbisect_db.culprits import FoundCulprit
-from onnxbisect_db.finished import Findings, RefusedRow
+from onnxbisect_db.events import Findings, RefusedRow
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
 from onnxbisect_worker.context import machine_fault
