@@ -115,15 +115,15 @@ def job_page(
 ) -> Response:
     """The job's page: one target, or for several without `target` their overview."""
     names: Names = request.app.state.names
-    now = job_page_data(service, request.app.state.passed_units, caller, addresses, job_id, target)
+    data = job_page_data(service, request.app.state.passed_units, caller, addresses, job_id, target)
     with within(language_of(request)):
         values: dict[str, Any] = {"doc": None, "overview": None}
-        if now.search is not None and now.search.report is not None:
-            values |= report_view(now.row, now.search, document_of(service, now.search.report))
-        elif now.search is None and not now.going and (document := overview_of(now.row, service)) is not None:
-            values |= overview_view(now.row, document)
+        if data.search is not None and data.search.report is not None:
+            values |= report_view(data.row, data.search, document_of(service, data.search.report))
+        elif data.search is None and not data.going and (document := overview_of(data.row, service)) is not None:
+            values |= overview_view(data.row, document)
         repair = precise = None
-        if (search := now.search) is not None:
+        if (search := data.search) is not None:
             repaired, measured = repair_document(service, search), precision_document(service, search)
             if repaired is not None or measured is not None:
                 # imported here because it imports ONNX, which takes a quarter of a second
@@ -131,7 +131,7 @@ def job_page(
 
                 repair = None if repaired is None else repair_on_page(repaired, search)
                 precise = None if measured is None else precision_on_page(measured, search)
-    states = now.states if values["doc"] is None else of_report(values["doc"])
+    states = data.states if values["doc"] is None else of_report(values["doc"])
     culprits = [] if states is None else states.culprits
     # the graph starts around the first culprit, unless the URL names another place
     elsewhere = bool(_ELSEWHERE & request.query_params.keys())
@@ -140,31 +140,31 @@ def job_page(
         request,
         "job.html.j2",
         caller,
-        **now.content(),
+        **data.content(),
         **values,
         repair=repair,
         precise=precise,
-        shape=now.shape,
+        shape=data.shape,
         culprits=culprits,
-        after_culprits=None if now.search is None or now.search.graph is None else "_job_graph.html.j2",
+        after_culprits=None if data.search is None or data.search.graph is None else "_job_graph.html.j2",
         hops=_HOPS,
         begins_at=begins_at,
-        drawn=_drawn(now, names),
+        drawn=_drawn(data, names),
         server_time=datetime.now(UTC),
     )
 
 
-def _drawn(now: JobPageData, names: Names) -> dict[str, Any] | None:
+def _drawn(data: JobPageData, names: Names) -> dict[str, Any] | None:
     """The data for the strip that shows each unit's state during a search; None if there are none."""
-    if now.search is None or now.search.universe is None or now.states is None:
+    if data.search is None or data.search.universe is None or data.states is None:
         return None
     try:
-        called = names.of(now.search.universe)
+        called = names.of(data.search.universe)
     except FileNotFoundError:  # the job was deleted during this request
         return None
     return {
-        "units": {"names": called.names, "ops": called.ops, "states": now.states.states},
-        "culprits": [{"occurrence_units": [culprit.places]} for culprit in now.states.culprits],
+        "units": {"names": called.names, "ops": called.ops, "states": data.states.states},
+        "culprits": [{"occurrence_units": [culprit.places]} for culprit in data.states.culprits],
     }
 
 
@@ -215,7 +215,7 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class _StreamContext:
     """The job and target that a stream is about, and the resources to read them."""
 
     service: Service
@@ -227,9 +227,13 @@ class _Place:
     language: str
     turns: Turns
 
+    def page_data(self) -> JobPageData:
+        """The current data of the page."""
+        return job_page_data(self.service, self.known, self.caller, self.addresses, self.job_id, self.target)
+
 
 @dataclass(frozen=True, kw_only=True)
-class _Look:
+class _PageState:
     """The contents of the page when the job has `events` events."""
 
     events: int
@@ -256,7 +260,7 @@ async def stream(
     because it now has other parts. `over` tells that nothing will change any more.
     """
     access_control: AccessControl = request.app.state.access_control
-    place = _Place(
+    context = _StreamContext(
         service=service,
         known=request.app.state.passed_units,
         caller=caller,
@@ -266,46 +270,50 @@ async def stream(
         language=language_of(request),
         turns=access_control.stream_turns,
     )
-    async with place.turns.turn(caller.tenant):
-        first = await run_in_threadpool(_look, place)
-    return EventSourceResponse(_frames(place, watch, first, shape), headers=_UNBUFFERED)
+    async with context.turns.turn(caller.tenant):
+        first = await run_in_threadpool(_page_state, context)
+    return EventSourceResponse(_frames(context, watch, first, shape), headers=_UNBUFFERED)
 
 
-async def _frames(place: _Place, watch: Watch, look: _Look, shape: str) -> AsyncIterator[bytes]:
+async def _frames(context: _StreamContext, watch: Watch, state: _PageState, shape: str) -> AsyncIterator[bytes]:
     yield format_sse_event(retry=_RETRY_MILLISECONDS)
     html = states = ""
-    while look.shape == shape:
-        if look.states != states:
-            states = look.states
+    while state.shape == shape:
+        if state.states != states:
+            states = state.states
             yield format_sse_event(data_str=states, event="verdicts")
-        if look.html != html:
-            html = look.html
+        if state.html != html:
+            html = state.html
             yield format_sse_event(data_str=html)
-        if not look.going:
+        if not state.going:
             yield format_sse_event(data_str="", event="over")
             return
         await asyncio.sleep(_PAUSE_SECONDS)
-        if not await watch.past(place.job_id, look.events, token_id=place.caller.token_id, seconds=_HEARTBEAT_SECONDS):
+        if not await watch.past(
+            context.job_id, state.events, token_id=context.caller.token_id, seconds=_HEARTBEAT_SECONDS
+        ):
             if watch.ended:
                 return
             yield KEEPALIVE_COMMENT
         try:
-            async with place.turns.turn(place.caller.tenant):
-                look = await run_in_threadpool(_look, place)
+            async with context.turns.turn(context.caller.tenant):
+                state = await run_in_threadpool(_page_state, context)
         except Problem:  # the job was deleted, the token revoked, or the service too busy
             break
     yield format_sse_event(data_str="", event="anew")
 
 
-def _look(place: _Place) -> _Look:
-    with place.service.database.session() as session:
-        demand_good(session, place.caller)
-    now = job_page_data(place.service, place.known, place.caller, place.addresses, place.job_id, place.target)
-    may_submit = bool(place.caller.scopes & {Scope.SUBMIT, Scope.ADMIN})
-    return _Look(
-        events=now.row.events,
-        shape=now.shape,
-        going=now.going,
-        html=fragment("_job_changes.html.j2", place.language, **now.content(), may_submit=may_submit),
-        states="" if now.states is None else json.dumps(now.states.model_dump(), separators=(",", ":")),
+def _page_state(context: _StreamContext) -> _PageState:
+    with context.service.database.session() as session:
+        demand_good(session, context.caller)
+    data = job_page_data(
+        context.service, context.known, context.caller, context.addresses, context.job_id, context.target
+    )
+    may_submit = bool(context.caller.scopes & {Scope.SUBMIT, Scope.ADMIN})
+    return _PageState(
+        events=data.row.events,
+        shape=data.shape,
+        going=data.going,
+        html=fragment("_job_changes.html.j2", context.language, **data.content(), may_submit=may_submit),
+        states="" if data.states is None else json.dumps(data.states.model_dump(), separators=(",", ":")),
     )
