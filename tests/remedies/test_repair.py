@@ -155,6 +155,7 @@ def test_a_node_of_a_replacement_is_replaced_in_its_turn(tmp_path: Path) -> None
 def test_what_has_no_remedy_is_left_with_the_reasons_and_the_rest_is_repaired(tmp_path: Path) -> None:
     found = repaired(chain("Abs", "Softplus", "Add"), compiler(tmp_path, "Abs", "Softplus", "Exp", "Sigmoid", "Mish"))
     assert not found.compiles
+    assert not found.after.brief  # what is left is reported
     assert [it.candidate.op for it in found.places] == ["Abs"]
     (left,) = found.left
     assert left.ops == ("Softplus",)

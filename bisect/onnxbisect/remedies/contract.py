@@ -106,8 +106,11 @@ def too_far(found: OutputDifference) -> str:
 class Compiler(Protocol):
     """Diagnoses models, and keeps the verdicts."""
 
-    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> SearchedModel:
-        """Find which parts of the model fail; these nodes are known to be in some of them."""
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = (), *, brief: bool = False) -> SearchedModel:
+        """Find which parts of the model fail; the `refused` nodes are known to be in some of them.
+
+        `brief`: the diagnosis is no report, but where a repair goes on.
+        """
 
     def whole(self, model: onnx.ModelProto) -> SearchedModel:
         """Compile the model as a whole, and nothing else: one call."""

@@ -114,6 +114,7 @@ class _Repairer:
         after, proof = self._before, RepairProof()
         advice = Advice(chosen=(), questions=(), left=())
         model: onnx.ModelProto | None = None
+        staying: list[str] = []
         advisor.add_places(self._before)
         # Repair the subgraphs of refused nodes to which no rule applies.
         for holder in self._advisor.closed:
@@ -132,14 +133,14 @@ class _Repairer:
                 advice = new
                 break
             if not new.chosen:
-                advice, after, proof, model = new, self._before, RepairProof(), None
+                advice, after, proof, model, staying = new, self._before, RepairProof(), None, []
                 break
             model = replaced(self._original, {it.node: it.replacement for it in new.chosen})
             self._tell(
                 f"{count(len(new.chosen), 'node')} replaced and proven; asking the compiler about the repaired model"
             )
             staying = [place.nodes[0] for place in new.left]
-            advice, proof, after = new, new_proof, self._compiler.diagnose(model, staying)
+            advice, proof, after = new, new_proof, self._compiler.diagnose(model, staying, brief=True)
             self._limited = after.limited
             if after.compiles or after.limited:
                 break
@@ -150,7 +151,7 @@ class _Repairer:
             if not self._strike_refused(advice, after, new_places) and not new_places:
                 break
         if after.brief and not after.compiles and not self._limited:  # what is left is reported
-            after = self._compiler.diagnose(self._original if model is None else model)
+            after = self._compiler.diagnose(self._original if model is None else model, staying)
             if after.stopped:
                 return self._stopped()
         return Repair(

@@ -87,7 +87,6 @@ class RepairCompiler:
         return self._whole(self.loaded)
 
     def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = (), *, brief: bool = False) -> SearchedModel:
-        """`brief`: the diagnosis is no report, but where a repair goes on."""
         loaded = self.read(model)
         loaded.doubted = refused
         if self.named is not None and ((found := self._whole(loaded)).compiles or found.stopped):

@@ -44,11 +44,11 @@ class SimulatedCompiler:
     asked: list[list[str]] = field(default_factory=list)
     base: dict[str, Verdict] = field(default_factory=dict)
 
-    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> SearchedModel:
-        self.diagnosed += 1
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = (), *, brief: bool = False) -> SearchedModel:
+        self.diagnosed += brief
         read = self.read(model)
         doubted = replace(read.universe, doubted=units_of_nodes(read, list(refused)) if refused else 0)
-        return self.search(replace(read, universe=doubted))
+        return replace(self.search(replace(read, universe=doubted), brief=brief), brief=brief)
 
     def whole(self, model: onnx.ModelProto) -> SearchedModel:
         return self.search(self.read(model), most=1)
