@@ -256,3 +256,16 @@ def test_no_limit_is_a_fact_where_few_units_are_left_beside_ops_that_fail_alone(
     stated = [it for it in world.diagnose().diagnosis.culprits if it.certainty is Certainty.CONFIRMED]
     assert stated
     assert all(it.kind is not CulpritKind.CAPACITY for it in stated)
+
+
+def test_no_failing_probe_within_a_limit_is_left_out_of_the_answer() -> None:
+    """Four sets of ops that are refused together: "at most 3 tensors that live together" was told as a fact.
+
+    Two of the sets had failed by themselves, and fitted that.
+    """
+    readers = ((1, 2, 4, 5, 7, 8, 9), (7, 9), (), (), (5,), (6,), (), (), (), ())
+    graph = universe(list(range(10)), [(unit, reader) for unit, read in enumerate(readers) for reader in read])
+    truth = {of((0, 1, 2)), of((1, 5)), of((0, 1, 7)), of((6, 7))}
+    diagnosis = World(graph, monotone(truth)).diagnose().diagnosis
+    assert {units for culprit in diagnosis.culprits for units in culprit.occurrences} == truth
+    assert diagnosis.certificate.status is CertificateStatus.PROVEN

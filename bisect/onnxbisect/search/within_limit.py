@@ -15,7 +15,7 @@ from onnxbisect.search.cut_limits import FEWEST_UNITS, CutLimit, Measure, amount
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.state import SearchState, Suspect
-from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
 
@@ -45,7 +45,15 @@ class WithinLimit:
             return False
         universe, oracle = self._universe, self._oracle
         exceeded = [it for it in Measure if amount(universe, it, found.fails) > most_passed(universe, oracle, it)]
+        exceeded.sort(key=lambda it: len(self._failed_within(it)))
         return any((limit := self._tested(measure, found)) and self._concludes(limit) for measure in exceeded)
+
+    def _failed_within(self, measure: Measure) -> list[UnitSet]:
+        """The failing probes that a limit of this measure does not explain, without those that hold a suspect."""
+        universe, suspects = self._universe, self._state.suspects
+        most = most_passed(universe, self._oracle, measure)
+        within = (it for it in self._oracle.failing if amount(universe, measure, it) <= most)
+        return [it for it in within if not any(suspect.held_by(it) for suspect in suspects)]
 
     def _tested(self, measure: Measure, found: Suspect) -> CutLimit | None:
         """The limit of this measure, if units that were not found fail for it too; between the most that passes and the
@@ -118,8 +126,8 @@ class WithinLimit:
         suspects += [replace(it, context=largest, blame=it.units, verified=True) for it in together]
         if rest.failed and limit.exceeded(self._universe, self._universe.everything):
             every = tuple(members(region))
-            # what is left of few units may be refused for pairs of them, as in a model of so few
-            sure = size(region) >= FEWEST_UNITS
+            # what is left may be refused for ops that are refused together, as others are, or as in a model of so few
+            sure = size(region) >= FEWEST_UNITS and not together
             suspects.append(Suspect(units=region, fails=region, occurrences=(every,), capacity=True, verified=sure))
             self._state.capacity = largest
         self._state.suspects, self._state.proof = tuple(suspects), proof
@@ -129,7 +137,12 @@ class WithinLimit:
         return True
 
     def _failing_within(self, limit: CutLimit, region: UnitSet) -> UnitSet:
-        """A probe that fails, or has no answer, without exceeding the limit: the region or a piece of it; else 0."""
+        """A probe that fails, or has no answer, without exceeding the limit: one on record, the region or a piece of it;
+        else 0.
+        """
+        for failing in self._oracle.failing:
+            if is_subset(failing, region) and not limit.exceeded(self._universe, failing):
+                return failing
         rest = self._oracle.ask(region, _REST, sure=True)
         if rest.passed:
             return 0
