@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from onnxbisect.language import english
 from onnxbisect.search.answer_limit import pieces
-from onnxbisect.search.context import neighbours_kept, place_with_most_neighbours
+from onnxbisect.search.context import FEW_UNITS, neighbours_kept, place_with_most_neighbours
 from onnxbisect.search.cut_limits import FEWEST_UNITS, CutLimit, Measure, amount
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
@@ -67,19 +67,28 @@ class WithinLimit:
         # a small model has too few others: there without one unit of what was found
         avoided = (*(universe.variant_members[it] for it in kinds), found.units, 1 << lowest(found.units))
         singles = union(suspect.everywhere for suspect in suspects if suspect.single)
+
+        def without_found(wanted: int, *, last: bool = False) -> UnitSet:
+            choices = (others(universe, measure, wanted, it | singles, last=last) for it in avoided)
+            return next((it for it in choices if it), 0)
+
+        why = english("other units that exceed what passed")
         tried: set[UnitSet] = {0}
         while limit := possible_limit(universe, oracle, suspects, measure):
             if not limit.exceeded(universe, found.fails):
                 break
-            wanted = (limit.most + limit.refused + 1) // 2
-            choices = (others(universe, measure, wanted, it | singles) for it in avoided)
-            other = next((it for it in choices if it), 0)
+            other = without_found((limit.most + limit.refused + 1) // 2)
             if other in tried:
                 break
             tried.add(other)
-            answer = oracle.ask(other, english("other units that exceed what passed"))
+            answer = oracle.ask(other, why)
             if answer.failed and amount(universe, measure, other) >= limit.refused:
-                return limit
+                if len(universe) > FEW_UNITS:
+                    return limit
+                # in a small model a few interactions fit some limit as well, until its last units are asked
+                last = without_found(limit.refused, last=True)
+                if not last or oracle.ask(last, why).failed:
+                    return limit
         return None
 
     def _concludes(self, limit: CutLimit) -> bool:
@@ -137,8 +146,8 @@ class WithinLimit:
         return True
 
     def _failing_within(self, limit: CutLimit, region: UnitSet) -> UnitSet:
-        """A probe that fails, or has no answer, without exceeding the limit: one on record, the region or a piece of it;
-        else 0.
+        """A probe that fails, or has no answer, without exceeding the limit: one on record, the region or a piece of
+        it; else 0.
         """
         for failing in self._oracle.failing:
             if is_subset(failing, region) and not limit.exceeded(self._universe, failing):
@@ -222,11 +231,12 @@ def most_passed(universe: Universe, oracle: Oracle, measure: Measure) -> int:
     return max((amount(universe, measure, probe) for probe in oracle.passing), default=0)
 
 
-def others(universe: Universe, measure: Measure, wanted: int, avoid: UnitSet) -> UnitSet:
-    """Units none of which is in `avoid`, with so much of it; 0 if there are too few."""
+def others(universe: Universe, measure: Measure, wanted: int, avoid: UnitSet, *, last: bool = False) -> UnitSet:
+    """Units none of which is in `avoid`, with so much of it, the first or the last of them; 0 if there are too few."""
     chosen: UnitSet = 0
     has = 0
-    for unit in members(universe.everything & ~avoid):
+    units = list(members(universe.everything & ~avoid))
+    for unit in reversed(units) if last else units:
         grown = amount(universe, measure, chosen | 1 << unit)
         if grown > has:
             chosen, has = chosen | 1 << unit, grown

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import Plan, next_asks, plan
 from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.universe import Universe
@@ -115,6 +116,21 @@ class World:
 def all_found(step: Plan) -> set[UnitSet]:
     """Every occurrence of every culprit."""
     return {units for culprit in step.diagnosis.culprits for units in culprit.occurrences}
+
+
+def demand_all(step: Plan, truth: set[UnitSet]) -> None:
+    """All is found and proven; nothing false is stated where a limit of what is taken is suspected instead.
+
+    A few interactions of a small model may fit such a limit as well, which more calls than are worth it tell apart.
+    """
+    culprits = step.diagnosis.culprits
+    if any(it.kind is CulpritKind.CAPACITY for it in culprits):
+        assert step.diagnosis.certificate.status is CertificateStatus.BOUNDED
+        facts = [it for it in culprits if it.certainty is not Certainty.SUSPECTED]
+        assert {units for it in facts for units in it.occurrences if not units & it.inferred} <= truth
+        return
+    assert all_found(step) == truth
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
 
 def first_offender(universe: Universe, bad: Iterable[int]) -> Log:
