@@ -13,7 +13,7 @@ from onnxbisect.search.answer_limit import pieces
 from onnxbisect.search.context import FEW_UNITS, neighbours_kept, place_with_most_neighbours
 from onnxbisect.search.cut_limits import FEWEST_UNITS, CutLimit, Measure, amount
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone
+from onnxbisect.search.pattern import alone, components
 from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -132,7 +132,10 @@ class WithinLimit:
         if not all(it.failed for it in self._oracle.ask_all(blames, sure=True)):
             return False
         largest = max(proof, key=size)
-        suspects += [replace(it, context=largest, blame=it.units, verified=True) for it in together]
+        for it in together:
+            # what stands apart may be refused for what is left out between
+            joined = len(components(self._universe, it.units)) == 1
+            suspects.append(replace(it, context=largest, blame=it.units, verified=joined))
         if rest.failed and limit.exceeded(self._universe, self._universe.everything):
             every = tuple(members(region))
             # what is left may be refused for ops that are refused together, as others are, or as in a model of so few
