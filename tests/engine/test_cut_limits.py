@@ -273,3 +273,23 @@ def test_a_few_interactions_of_a_small_model_are_no_limit(
     sets = {of(units) for units in truth}
     demand_all(step := World(graph, monotone(sets)).diagnose(), sets)
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+@pytest.mark.parametrize(
+    ("variants", "skips", "refused"),
+    [
+        ([4, 0, 3, 0, 5, 0, 5, 1, 4, 5, 1, 4, 2, 2], {2: [7, 8], 6: [9, 13], 7: [12], 8: [10, 11]}, {2}),
+        ([3, 0, 4, 3, 2, 3, 1, 5, 1, 5, 4, 5, 2, 2, 0], {3: [11], 6: [14], 9: [13]}, {0, 3, 5}),
+        ([2, 3, 1, 4, 3, 1, 4, 1, 1, 0, 2, 5, 1, 0, 3], {0: [2], 4: [7, 12], 5: [13], 7: [14]}, {1, 4, 14}),
+    ],
+)
+def test_what_exceeds_one_of_several_limits_that_fit_is_no_fact(
+    variants: list[int], skips: dict[int, list[int]], refused: set[int]
+) -> None:
+    """The compiler takes three inputs and outputs, and its answers also fit a limit of what is less."""
+    edges = [(unit, unit + 1) for unit in range(len(variants) - 1)]
+    model = universe(variants, sorted([*edges, *((one, other) for one in skips for other in skips[one])]))
+    counted = reference(model, Measure.BOTH)
+    diagnosis = World(model, lambda units: bool(units & of(refused)) or counted(units) > 3).diagnose().diagnosis
+    stated = [it.units for it in diagnosis.culprits if it.certainty is not Certainty.SUSPECTED]
+    assert all(size(units) == 1 for units in stated)

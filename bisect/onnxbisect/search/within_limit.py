@@ -144,7 +144,15 @@ class WithinLimit:
             self._state.capacity = largest
         self._state.suspects, self._state.proof = tuple(suspects), proof
         fitting = (possible_limit(self._universe, self._oracle, self._state.suspects, it) for it in Measure)
-        self._state.limits = (limit, *(it for it in fitting if it and it.measure is not limit.measure))
+        limits = (limit, *(it for it in fitting if it and it.measure is not limit.measure))
+        # of several limits that may be the one, what exceeds any is no fact
+        self._state.suspects = tuple(
+            replace(it, verified=False)
+            if it.interaction and any(one.exceeded(self._universe, it.units) for one in limits)
+            else it
+            for it in self._state.suspects
+        )
+        self._state.limits = limits
         self._state.exhaustive, self._state.cut_short = not together, bool(together)
         return True
 
