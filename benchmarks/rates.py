@@ -1,8 +1,9 @@
-"""How often a search states something false, on small random models whose truth is known.
+"""How often a search states something false, on random models with compilers whose rules are known.
 
-    python benchmarks/rates.py [--worlds N] [--first SEED] [--classes fusion,weak] [--examples]
+    python benchmarks/rates.py [--worlds N] [--first SEED] [--classes fusion,weak,C] [--larger N] [--examples]
 
-`make rates` writes the table into docs/benchmarks.md.
+Small models have all their truth by brute force. Classes of larger ones are letters. `make rates` writes the tables
+into docs/benchmarks.md.
 """
 
 import argparse
@@ -19,6 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import tables
 from onnxbisect.diagnosis import CertificateStatus
 from support.engine.judging import Judgement, Log, Run, judge
+from support.engine.large_compilers import CLASSES, LargeClass
+from support.engine.large_worlds import LargeJudgement
+from support.engine.large_worlds import search as search_larger
 from support.engine.rule_worlds import Behaviour, world
 
 _PROCESSES = 2
@@ -26,6 +30,8 @@ _PROCESSES = 2
 _CHUNK = 25
 #: Seconds that a search may take: ten to a hundred times as long as one in the mean.
 _PATIENCE = 5.0
+#: The same of a larger model.
+_MORE_PATIENCE = 8.0
 #: Seeds to show of each sort of falsehood.
 _EXAMPLES = 8
 
@@ -166,32 +172,90 @@ def measure(chosen: Sequence[Row], worlds: int, first: int, width: int) -> Itera
             yield Tally(row=row, outcomes=[outcome for _, outcomes in results for outcome in outcomes])
 
 
+LARGER_HEAD = ["class", "what is refused, or how the compiler behaves", "worlds", "false fact, %"]
+LARGER_HEAD += ["proven and wrong, %", "proven, %", "calls, mean / max", "no end"]
+
+
+def search_row(task: tuple[int, int, int]) -> list[tuple[int, LargeJudgement]]:
+    """Search so many worlds of one class of larger models; each with its seed."""
+    row, worlds, first = task
+    one = CLASSES[row]
+    return [
+        (seed, search_larger(made, seed, recheck=one.recheck, seconds=_MORE_PATIENCE))
+        for seed, made in one.worlds(worlds, first)
+    ]
+
+
+def measure_larger(letters: Sequence[str], worlds: int, first: int, *, examples: bool) -> Iterator[list[object]]:
+    """A line for each class of larger models, as soon as it is complete."""
+    chosen = [number for number, one in enumerate(CLASSES) if one.letter in letters]
+    with ProcessPoolExecutor(_PROCESSES) as processes:
+        found = processes.map(search_row, [(number, worlds, first) for number in chosen])
+        for number, searches in zip(chosen, found, strict=True):
+            yield _larger_cells(CLASSES[number], searches)
+            if examples:
+                for what in ("false", "wrong"):
+                    print(f"  {what}: {[seed for seed, it in searches if getattr(it, what)]}", flush=True)
+
+
+def _larger_cells(one: LargeClass, searches: Sequence[tuple[int, LargeJudgement]]) -> list[object]:
+    judged = [it for _, it in searches]
+    calls = [it.calls for it in judged]
+    shares = [sum(map(bool, it)) for it in zip(*((it.false, it.wrong, it.proven) for it in judged), strict=True)]
+    return [
+        one.letter,
+        one.words,
+        len(judged),
+        *(f"{100 * count / len(judged):.1f}" for count in shares),
+        f"{tables.number(fmean(calls))} / {max(calls)}",
+        sum(not it.ended for it in judged),
+    ]
+
+
 def main() -> None:
-    """Print each row when it is complete, and write the table at the end."""
+    """Print each row when it is complete, and write the tables at the end."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=int, default=400, metavar="N", help="worlds in each row (default: 400)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default: 0)")
-    parser.add_argument("--classes", default=",".join(Behaviour), help="classes of worlds, with commas between")
+    letters = sorted({one.letter for one in CLASSES})
+    every = ",".join([*Behaviour, *letters])
+    parser.add_argument("--classes", default=every, help="classes of worlds, with commas between")
+    parser.add_argument("--larger", type=int, default=40, metavar="N", help="larger worlds in each row (default: 40)")
     parser.add_argument("--width", type=int, default=1, help="probes under way at a time (default: 1)")
     parser.add_argument("--examples", action="store_true", help="also show seeds of worlds with a false statement")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this document")
     given = parser.parse_args()
     try:
-        behaviours = [Behaviour(name) for name in given.classes.split(",")]
+        named = given.classes.split(",")
+        behaviours = [Behaviour(name) for name in named if name not in letters]
     except ValueError as error:
-        parser.error(f"{error}; the classes are {', '.join(Behaviour)}")
+        parser.error(f"{error}; the classes are {every.replace(',', ', ')}")
     document = given.write.read_text() if given.write else ""
-    if not given.write:
-        print(tables.table(HEAD, []), flush=True)
-    lines = []
-    for tally in measure(rows(behaviours), given.worlds, given.first, given.width):
-        lines.append(tally.cells())
-        print(f"| {' | '.join(map(str, tally.cells()))} |", file=sys.stderr if given.write else sys.stdout, flush=True)
-        for line in tally.examples() if given.examples else ():
-            print(line, flush=True)
+    out = sys.stderr if given.write else sys.stdout
+    found: dict[str, str] = {}
+    if behaviours:
+        print(tables.table(HEAD, []), file=out, flush=True)
+        lines = []
+        for tally in measure(rows(behaviours), given.worlds, given.first, given.width):
+            lines.append(tally.cells())
+            print(_line(lines[-1]), file=out, flush=True)
+            for line in tally.examples() if given.examples else ():
+                print(line, flush=True)
+        found["rates"] = tables.table(HEAD, lines)
+    if chosen := [name for name in named if name in letters]:
+        print(tables.table(LARGER_HEAD, []), file=out, flush=True)
+        larger = []
+        for cells in measure_larger(chosen, given.larger, given.first, examples=given.examples):
+            larger.append(cells)
+            print(_line(cells), file=out, flush=True)
+        found["rates-larger"] = tables.table(LARGER_HEAD, larger)
     if given.write:
-        given.write.write_text(tables.fill(document, {"rates": tables.table(HEAD, lines)}))
+        given.write.write_text(tables.fill(document, found))
         print(f"wrote {given.write}", file=sys.stderr)
+
+
+def _line(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 if __name__ == "__main__":

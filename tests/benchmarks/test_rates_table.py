@@ -20,3 +20,13 @@ def test_rates_are_shown_for_each_log_with_what_is_wrong_where():
     unknown = subprocess.run([*command[:-2], "monotonous"], capture_output=True, text=True)
     assert unknown.returncode == 2
     assert "the classes are monotone, fusion" in unknown.stderr
+
+
+def test_classes_of_larger_models_are_letters_with_a_row_for_each_behaviour():
+    command = [sys.executable, str(RATES), "--classes", "L,R", "--larger", "2", "--examples"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith(("| L", "| R"))]
+    assert [row[1:5] for row in rows] == [
+        ["many ops and pairs", "2", "0.0", "0.0"],
+        ["patterns that its parser names, and others at which it crashes", "2", "0.0", "0.0"],
+    ]

@@ -1,32 +1,31 @@
 """Rules of compilers that judge a part as a whole: what it holds at a time, how it was cut, what lies around an op.
 
-Each returns what is refused, in words, and for each unit the family of parts in which it is; None where the model does
-not lend itself. A model of twelve units has 4096 parts, and each is judged once.
+Each returns what is refused, in words, and which units of a part are; None where the model does not lend itself.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from onnxbisect.search.pattern import components
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
-from support.engine.families import Family, holding
 
-Drawn = tuple[str, Mapping[int, Family]] | None
+#: What is refused, in words, and the units of a part that are.
+Rule = tuple[str, Callable[[UnitSet], UnitSet]] | None
 
 
-def shapes(chance: random.Random, model: Universe) -> Drawn:
+def shapes(chance: random.Random, model: Universe) -> Rule:
     """Refuses an op at some of its shapes, or with some of its weights."""
     variant = _variant(chance, model)
     solos = sorted({model.solo[unit] for unit in members(model.variant_members[variant])})
     if len(solos) < 2:
         return None
     refused = chance.sample(solos, chance.randint(1, len(solos) - 1))
-    units = [unit for unit in members(model.variant_members[variant]) if model.solo[unit] in refused]
-    return f"V{variant} at shapes {refused}", {unit: holding(len(model), unit) for unit in units}
+    there = of(unit for unit in members(model.variant_members[variant]) if model.solo[unit] in refused)
+    return f"V{variant} at shapes {refused}", lambda units: units & there
 
 
-def memory(chance: random.Random, model: Universe) -> Drawn:
+def memory(chance: random.Random, model: Universe) -> Rule:
     """Holds at most so many tensors at a time, in the order of the model."""
     last = {unit: max(members(model.successors[unit]), default=unit) for unit in range(len(model))}
 
@@ -37,10 +36,10 @@ def memory(chance: random.Random, model: Universe) -> Drawn:
     most = live(model.everything) - chance.choice([1, 1, 2])
     if most < max(live(1 << unit) for unit in range(len(model))):
         return None
-    return _judged(model, f"more than {most} tensors at a time", lambda units: units if live(units) > most else 0)
+    return _rule(model, f"more than {most} tensors at a time", lambda units: units if live(units) > most else 0)
 
 
-def layout(chance: random.Random, model: Universe) -> Drawn:
+def layout(chance: random.Random, model: Universe) -> Rule:
     """Refuses an op that no other op takes in, through ops that do not mind."""
     moved, taker = _variant(chance, model), _variant(chance, model)
     if moved == taker:
@@ -60,10 +59,10 @@ def layout(chance: random.Random, model: Universe) -> Drawn:
                 reached |= (model.predecessors[one] | (model.successors[one] if both else 0)) & units
         return bool(reached & takers)
 
-    return _judged(model, f"V{moved} unless V{taker} takes it in within {steps} steps", refused)
+    return _rule(model, f"V{moved} unless V{taker} takes it in within {steps} steps", refused)
 
 
-def greedy_fusion(chance: random.Random, model: Universe) -> Drawn:
+def greedy_fusion(chance: random.Random, model: Universe) -> Rule:
     """Fuses pairs in the model's order, each op once and only with its one consumer, and refuses an op elsewhere."""
     pairs = [(one, other) for one in range(len(model)) for other in members(model.successors[one])]
     if not pairs:
@@ -81,10 +80,10 @@ def greedy_fusion(chance: random.Random, model: Universe) -> Drawn:
                 used |= 1 << unit | consumers
         return units & model.variant_members[only] & ~used
 
-    return _judged(model, f"V{only} unless fused, each op once, as one of {sorted(fused)}", refused)
+    return _rule(model, f"V{only} unless fused, each op once, as one of {sorted(fused)}", refused)
 
 
-def folding(chance: random.Random, model: Universe) -> Drawn:
+def folding(chance: random.Random, model: Universe) -> Rule:
     """Refuses an op unless all that it is computed from within so many steps is in the file, as folded shapes are."""
     variant, steps = _variant(chance, model), chance.choice([1, 2, 3])
     needed = {}
@@ -99,10 +98,10 @@ def folding(chance: random.Random, model: Universe) -> Drawn:
     def refused(units: UnitSet) -> UnitSet:
         return of(unit for unit, reached in needed.items() if units >> unit & 1 and not is_subset(reached, units))
 
-    return _judged(model, f"V{variant} without its producers of {steps} steps", refused, whole=False)
+    return _rule(model, f"V{variant} without its producers of {steps} steps", refused, whole=False)
 
 
-def errors(chance: random.Random, model: Universe) -> Drawn:
+def errors(chance: random.Random, model: Universe) -> Rule:
     """Computes numbers that are wrong once the errors of the ops along a path exceed a limit."""
     error = {variant: chance.choice([0, 0, 1, 1, 2, 3]) for variant in set(model.variant)}
 
@@ -117,14 +116,14 @@ def errors(chance: random.Random, model: Universe) -> Drawn:
     if largest <= alone:
         return None
     limit = chance.randint(alone, largest - 1)
-    return _judged(
+    return _rule(
         model,
         f"a path whose errors {sorted(error.items())} exceed {limit}",
         lambda units: of(unit for unit, sum_ in worst(units).items() if sum_ > limit),
     )
 
 
-def boundary(chance: random.Random, model: Universe) -> Drawn:
+def boundary(chance: random.Random, model: Universe) -> Rule:
     """Takes so many inputs and outputs, as many as the model has or more."""
 
     def ends(units: UnitSet) -> int:
@@ -134,15 +133,15 @@ def boundary(chance: random.Random, model: Universe) -> Drawn:
         return size(given) + first + read
 
     most = max(ends(model.everything), chance.choice([3, 4, 6]))
-    return _judged(
+    return _rule(
         model, f"more than {most} inputs and outputs", lambda units: units if ends(units) > most else 0, whole=False
     )
 
 
-def pieces(chance: random.Random, model: Universe) -> Drawn:
+def pieces(chance: random.Random, model: Universe) -> Rule:
     """Takes so many pieces that no tensor connects, as many as the model has or one less."""
     most = max(1, len(components(model, model.everything)) - chance.choice([0, 0, 1]))
-    return _judged(
+    return _rule(
         model,
         f"more than {most} pieces",
         lambda units: units if len(components(model, units)) > most else 0,
@@ -150,35 +149,35 @@ def pieces(chance: random.Random, model: Universe) -> Drawn:
     )
 
 
-def partitions(chance: random.Random, model: Universe) -> Drawn:
+def partitions(chance: random.Random, model: Universe) -> Rule:
     """Takes so many connected pieces of what does not stay on the host."""
     hosted = model.variant_members[_variant(chance, model)] | model.variant_members[_variant(chance, model)]
     whole = len(components(model, model.everything & ~hosted))
     if whole < 2:
         return None
     most = chance.randint(1, whole - 1)
-    return _judged(
+    return _rule(
         model,
         f"more than {most} pieces without {list(members(hosted))}",
         lambda units: units & ~hosted if len(components(model, units & ~hosted)) > most else 0,
     )
 
 
-def weights(chance: random.Random, model: Universe) -> Drawn:
+def weights(chance: random.Random, model: Universe) -> Rule:
     """Takes weights of so many bytes, and each op alone."""
     sizes = [int(chance.paretovariate(1.2)) for _ in range(len(model))]
     total = sum(sizes)
     most = max(int(total * chance.choice([0.3, 0.6, 0.9])), *sizes)
     if most == total:
         return None
-    return _judged(
+    return _rule(
         model,
         f"weights {sizes} of more than {most}",
         lambda units: units if sum(sizes[unit] for unit in members(units)) > most else 0,
     )
 
 
-def layers(chance: random.Random, model: Universe) -> Drawn:
+def layers(chance: random.Random, model: Universe) -> Rule:
     """Refuses an op in some of the layers: in the first ones, in the last ones, or in one."""
     places = list(members(model.variant_members[_variant(chance, model)]))
     if len(places) < 2:
@@ -186,10 +185,10 @@ def layers(chance: random.Random, model: Universe) -> Drawn:
     one = chance.randrange(len(places))
     at = chance.randint(1, len(places) - 1)
     refused = chance.choice([places[:at], places[at:], [places[one]]])
-    return f"units {refused} of {places}", {unit: holding(len(model), unit) for unit in refused}
+    return f"units {refused} of {places}", lambda units: units & of(refused)
 
 
-def types(chance: random.Random, model: Universe) -> Drawn:
+def types(chance: random.Random, model: Universe) -> Rule:
     """Takes no file with an input that some ops make, such as integers."""
     variant = _variant(chance, model)
     made = model.variant_members[variant]
@@ -197,10 +196,10 @@ def types(chance: random.Random, model: Universe) -> Drawn:
     def refused(units: UnitSet) -> UnitSet:
         return of(unit for unit in members(units) if model.predecessors[unit] & made & ~units)
 
-    return _judged(model, f"an input that V{variant} makes", refused, whole=False)
+    return _rule(model, f"an input that V{variant} makes", refused, whole=False)
 
 
-def order(chance: random.Random, model: Universe) -> Drawn:
+def order(chance: random.Random, model: Universe) -> Rule:
     """Refuses an op behind another one within so many steps, by a path that is in the file."""
     one, other, steps = _variant(chance, model), _variant(chance, model), chance.choice([1, 2, 3])
 
@@ -213,10 +212,10 @@ def order(chance: random.Random, model: Universe) -> Drawn:
             found |= reached & ~(1 << unit) & model.variant_members[other]
         return found
 
-    return _judged(model, f"V{other} behind V{one} within {steps} steps", refused)
+    return _rule(model, f"V{other} behind V{one} within {steps} steps", refused)
 
 
-def depth(chance: random.Random, model: Universe) -> Drawn:
+def depth(chance: random.Random, model: Universe) -> Rule:
     """Refuses an op behind more than so many ops of a path."""
     variant, most = _variant(chance, model), chance.randint(1, max(1, len(model) // 2))
 
@@ -226,10 +225,10 @@ def depth(chance: random.Random, model: Universe) -> Drawn:
             behind[unit] = 1 + max((behind[it] for it in members(model.predecessors[unit] & units)), default=0)
         return of(unit for unit, ops in behind.items() if ops > most and model.variant[unit] == variant)
 
-    return _judged(model, f"V{variant} behind {most} ops or more", refused)
+    return _rule(model, f"V{variant} behind {most} ops or more", refused)
 
 
-def fan_out(chance: random.Random, model: Universe) -> Drawn:
+def fan_out(chance: random.Random, model: Universe) -> Rule:
     """Takes so many consumers of an op."""
     variant, most = _variant(chance, model), chance.choice([1, 2, 3])
 
@@ -237,7 +236,7 @@ def fan_out(chance: random.Random, model: Universe) -> Drawn:
         those = members(units & model.variant_members[variant])
         return of(unit for unit in those if size(model.successors[unit] & units) > most)
 
-    return _judged(model, f"V{variant} with more than {most} consumers", refused)
+    return _rule(model, f"V{variant} with more than {most} consumers", refused)
 
 
 def _variant(chance: random.Random, model: Universe) -> int:
@@ -245,12 +244,6 @@ def _variant(chance: random.Random, model: Universe) -> int:
     return model.variant[chance.randrange(len(model))]
 
 
-def _judged(model: Universe, words: str, refused: Callable[[UnitSet], UnitSet], *, whole: bool = True) -> Drawn:
-    """The families of a rule over parts; None where it refuses nothing, or, if `whole`, nothing of the whole model."""
-    if whole and not refused(model.everything):
-        return None
-    found = [0] * len(model)
-    for units in range(1, 1 << len(model)):
-        for unit in members(refused(units)):
-            found[unit] |= 1 << units
-    return (words, {unit: family for unit, family in enumerate(found) if family}) if any(found) else None
+def _rule(model: Universe, words: str, refused: Callable[[UnitSet], UnitSet], *, whole: bool = True) -> Rule:
+    """The rule; None where it refuses nothing of the whole model, if `whole`."""
+    return None if whole and not refused(model.everything) else (words, refused)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.search import Ask, next_asks, plan
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size
+from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from support.engine.rule_worlds import RuleWorld
 
@@ -84,7 +85,7 @@ class Run:
 
     def _answer(self, ask: Ask) -> None:
         answers = self.verdicts.setdefault(ask.units, [])
-        call = self._called.setdefault((_structure(self.world, ask.units), len(answers)), self.calls)
+        call = self._called.setdefault((structure(self.world.universe, ask.units), len(answers)), self.calls)
         self.probes += 1
         answers.append(_compile(self.world, self.log, ask.units, len(answers), call))
 
@@ -123,15 +124,15 @@ def _first_offender(world: RuleWorld, units: UnitSet, log: Log) -> int | None:
     )
 
 
-def _structure(world: RuleWorld, units: UnitSet) -> object:
+def structure(universe: Universe, units: UnitSet) -> object:
     """Equal for isomorphic parts, by four rounds of colour refinement."""
     inside = list(members(units))
-    after = {unit: [other for other in inside if world.universe.successors[unit] >> other & 1] for unit in inside}
+    after = {unit: [other for other in inside if universe.successors[unit] >> other & 1] for unit in inside}
     before: dict[int, list[int]] = {unit: [] for unit in inside}
     for unit, consumers in after.items():
         for consumer in consumers:
             before[consumer].append(unit)
-    colours = {unit: world.universe.solo[unit] for unit in inside}
+    colours = {unit: universe.solo[unit] for unit in inside}
     for _ in range(4 if any(after.values()) else 0):
         colours = {
             unit: hash(

@@ -14,7 +14,6 @@ from onnxbisect.search.pattern import components
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect.universe import Universe
 from support.engine import compiler_rules
-from support.engine.compiler_rules import Drawn
 from support.engine.families import Family, every, holding, holding_all, holding_any, holding_more, minimal_robust
 from support.engine.rule_graphs import Pattern, connected_units, graph, layered_graph, plant, some_units
 
@@ -76,6 +75,9 @@ _QUANTITIES = (
     Behaviour.WEIGHTS,
 )
 
+
+#: What is refused, in words, and for each unit the family of parts in which it is.
+Drawn = tuple[str, Mapping[int, Family]] | None
 
 #: More occurrences of planted patterns than this make too many ways to break them for a model of 12 units.
 _MOST_PLANTED = 16
@@ -337,6 +339,25 @@ def _count(chance: random.Random, model: Universe) -> Drawn:
     return f"more than {most} {'nodes' if total else f'V{variant}'}", refusing
 
 
+def _judged(
+    rule: Callable[[random.Random, Universe], compiler_rules.Rule],
+) -> Callable[[random.Random, Universe], Drawn]:
+    """The families of a rule that judges a part as a whole: of twelve units there are 4096 parts, each judged once."""
+
+    def drawn(chance: random.Random, model: Universe) -> Drawn:
+        made = rule(chance, model)
+        if made is None:
+            return None
+        words, refused = made
+        found = [0] * len(model)
+        for units in range(1, 1 << len(model)):
+            for unit in members(refused(units)):
+                found[unit] |= 1 << units
+        return (words, {unit: family for unit, family in enumerate(found) if family}) if any(found) else None
+
+    return drawn
+
+
 def _two_variants(chance: random.Random, model: Universe) -> tuple[int, int]:
     """Those of two random units, so that common ones come up more often."""
     return model.variant[chance.randrange(len(model))], model.variant[chance.randrange(len(model))]
@@ -364,19 +385,19 @@ _RULES: dict[Behaviour, Callable[[random.Random, Universe], Drawn]] = {
     Behaviour.UNLESS: _by_presence(lambda one, other: one & ~other, "V{} without V{} in the file"),
     Behaviour.XOR: _by_presence(lambda one, other: one ^ other, "V{} or V{} without the other in the file"),
     Behaviour.COUNT: _count,
-    Behaviour.SHAPES: compiler_rules.shapes,
-    Behaviour.MEMORY: compiler_rules.memory,
-    Behaviour.LAYOUT: compiler_rules.layout,
-    Behaviour.GREEDY_FUSION: compiler_rules.greedy_fusion,
-    Behaviour.FOLDING: compiler_rules.folding,
-    Behaviour.ERRORS: compiler_rules.errors,
-    Behaviour.BOUNDARY: compiler_rules.boundary,
-    Behaviour.PIECES: compiler_rules.pieces,
-    Behaviour.TYPES: compiler_rules.types,
-    Behaviour.ORDER: compiler_rules.order,
-    Behaviour.DEPTH: compiler_rules.depth,
-    Behaviour.FAN_OUT: compiler_rules.fan_out,
-    Behaviour.PARTITIONS: compiler_rules.partitions,
-    Behaviour.WEIGHTS: compiler_rules.weights,
-    Behaviour.LAYERS: compiler_rules.layers,
+    Behaviour.SHAPES: _judged(compiler_rules.shapes),
+    Behaviour.MEMORY: _judged(compiler_rules.memory),
+    Behaviour.LAYOUT: _judged(compiler_rules.layout),
+    Behaviour.GREEDY_FUSION: _judged(compiler_rules.greedy_fusion),
+    Behaviour.FOLDING: _judged(compiler_rules.folding),
+    Behaviour.ERRORS: _judged(compiler_rules.errors),
+    Behaviour.BOUNDARY: _judged(compiler_rules.boundary),
+    Behaviour.PIECES: _judged(compiler_rules.pieces),
+    Behaviour.TYPES: _judged(compiler_rules.types),
+    Behaviour.ORDER: _judged(compiler_rules.order),
+    Behaviour.DEPTH: _judged(compiler_rules.depth),
+    Behaviour.FAN_OUT: _judged(compiler_rules.fan_out),
+    Behaviour.PARTITIONS: _judged(compiler_rules.partitions),
+    Behaviour.WEIGHTS: _judged(compiler_rules.weights),
+    Behaviour.LAYERS: _judged(compiler_rules.layers),
 }
