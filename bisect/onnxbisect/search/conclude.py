@@ -306,7 +306,14 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
             else english("{units} are not known to this profile: {counted}.", units=_units(count), counted=counted)
         )
     if unanswered := search.state.unresolved & ~search.state.not_known & ~search.state.masked & ~oracle.exonerated:
-        unknown.append(english("No probe gave an answer about {units}.", units=_units(size(unanswered))))
+        units = _units(size(unanswered))
+        looked = (oracle.look(probe) for probe in oracle.unanswered if probe & unanswered)
+        reason = next((it.message for it in looked if it and it.kind is Kind.INVALID), "")
+        unknown.append(
+            english("No probe gave an answer about {units}: {reason}.", units=units, reason=reason)
+            if reason
+            else english("No probe gave an answer about {units}.", units=units)
+        )
     if search.state.capacity and not search.state.limits:
         unknown.append(
             english(
