@@ -26,9 +26,8 @@ def producers_required_by_type(
 
     These are the producers of inputs whose dtype is not in `probe_format.input_dtypes`, of inputs without elements
     unless `probe_format.empty_inputs`, with `static` of inputs whose size depends on values, and the producers that
-    those require in turn. Tensors of known value become
-    initializers and graph inputs have no producer, so neither counts; tensors of unknown type are assumed to be
-    accepted.
+    those require in turn. Tensors of known value become initializers and graph inputs have no producer, so neither
+    counts; tensors of unknown type are assumed to be accepted.
     """
     dtypes = probe_format.input_dtypes
     open_sizes = frozenset(model.data_dependent if static else ())

@@ -163,14 +163,19 @@ class TensorFacts:
         return stored(self._proto)
 
 
-def unfixed(kind: onnx.TypeProto) -> onnx.TypeProto:
-    """The type without the sizes of its dimensions."""
-    copy = onnx.TypeProto()
-    copy.CopyFrom(kind)
-    if copy.HasField("tensor_type"):
-        for dim in copy.tensor_type.shape.dim:
-            dim.Clear()
-    return copy
+def with_sizes_of(sure: onnx.TypeProto | None, kind: onnx.TypeProto) -> onnx.TypeProto:
+    """The type, with those sizes only that the type `sure` has, if it has as many dimensions."""
+    opened = onnx.TypeProto()
+    opened.CopyFrom(kind)
+    dims = opened.tensor_type.shape.dim if opened.HasField("tensor_type") else []
+    sizes = fixed_dims(sure) if sure is not None else None
+    if sizes is None or len(sizes) != len(dims):
+        sizes = (None,) * len(dims)
+    for dim, size in zip(dims, sizes, strict=True):
+        dim.Clear()
+        if size is not None:
+            dim.dim_value = size
+    return opened
 
 
 def size_of(kind: onnx.TypeProto | None) -> int | None:

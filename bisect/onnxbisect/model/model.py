@@ -117,8 +117,8 @@ class Model:
     do not depend on the model's inputs, without initializers and results of Constant nodes.
     `notes` are sentences about what could not be established and what is assumed instead.
     `unbound` are the graph inputs that still have a dynamic dimension; types that depend on them keep it.
-    `data_dependent` are the tensors whose shape may depend on input values, as after NonZero; dimensions of
-    which that is so have no number in `types`, as they have none for a compiler.
+    `data_dependent` are the tensors whose shape may depend on input values, as after NonZero; the dimensions that do
+    have no number in `types`, as they have none for a compiler.
     `costly` are the names of nodes that took onnxruntime too much time or memory.
     `input_shapes` are the dimensions that the user gave to inputs, and `input_values` the inputs of the file that the
     user bound to a value: initializers in `proto`.

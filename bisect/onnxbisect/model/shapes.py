@@ -12,7 +12,7 @@ from onnx import helper
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.facts import dims_of, fixed_dims, peak, size_of, unfixed
+from onnxbisect.model.facts import dims_of, fixed_dims, peak, size_of, with_sizes_of
 from onnxbisect.model.infer import infer
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import (
@@ -408,15 +408,4 @@ class _Establish:
         loose = frozenset(names)
         sure = {name: kind for name, kind in self._types.items() if name not in loose}
         proven = infer(self._proto, sure, self._known)
-        return {name: _with_sizes_of(proven.get(name), self._types[name]) for name in names}
-
-
-def _with_sizes_of(sure: onnx.TypeProto | None, seen: onnx.TypeProto) -> onnx.TypeProto:
-    """The type that was seen, with no other sizes than those that are sure."""
-    opened = unfixed(seen)
-    sizes = fixed_dims(sure) if sure is not None else None
-    if sizes is not None and len(sizes) == len(opened.tensor_type.shape.dim):
-        for dim, size in zip(opened.tensor_type.shape.dim, sizes, strict=True):
-            if size is not None:
-                dim.dim_value = size
-    return opened
+        return {name: with_sizes_of(proven.get(name), self._types[name]) for name in names}

@@ -139,8 +139,8 @@ def split(
 
     `passed` are the sets of units that compiled. `share` is the part of the NPU's work that may move to the host to
     reduce the number of pieces. `probe_format` is the target's, except for what changes numbers; with `static` the
-    target takes no input of unknown size. `target` goes into
-    the manifest. `compile_piece` is called for every NPU piece. `samples` are inputs for the proof beside made-up
+    target takes no input of unknown size. `target` goes into the manifest.
+    `compile_piece` is called for every NPU piece. `samples` are inputs for the proof beside made-up
     ones, with recorded tensors of nodes that onnxruntime does not know.
     `folder` appears complete or not at all. Raises OptionError where it exists and is not empty, and CutError where
     nothing compiled.
