@@ -11,7 +11,8 @@ import onnx_bisect
 from onnx_bisect.models import Source
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
-from onnxbisect.report.history import history_document, history_lines, history_markdown
+from onnxbisect.report.history import history_document, history_sections
+from onnxbisect.report.text import as_markdown, terminal_lines
 from onnxbisect.terms import CallTerms, OtherValues, SearchTerms
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
@@ -142,9 +143,9 @@ def regress(search: SearchRequest, versions: VersionRange, form: ListFormat) -> 
         case ListFormat.JSON:
             print(json.dumps(history_document(history), indent=1))
         case ListFormat.MD:
-            print(history_markdown(history), end="")
+            print(as_markdown(history_sections(history)), end="")
         case ListFormat.TEXT:
-            print("\n".join(history_lines(history, width=terminal_width())))
+            print("\n".join(terminal_lines(history_sections(history), terminal_width())))
     if shown.interruption.number is not None:
         return shown.interruption.exit_code
     return FOUND if history.finished else OPEN

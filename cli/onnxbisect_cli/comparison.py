@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -18,10 +18,8 @@ from onnxbisect.model.read import original
 from onnxbisect.model.read import read as read_model
 from onnxbisect.model.session import lowered, narrow_types
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
-from onnxbisect.report import words
-from onnxbisect.report.compare import ComparedCulprit, ComparedSide, Comparison, compare
-from onnxbisect.report.terminal import first_node, ops_of
-from onnxbisect.report.text import aligned, clean, clip, clip_left, code, plural, table
+from onnxbisect.report.compare import compare, compare_sections
+from onnxbisect.report.text import as_markdown, clean, clip_left, plural, terminal_lines
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.forked import forked
@@ -29,8 +27,6 @@ from onnxbisect_cli.parameters import ListFormat
 from onnxbisect_cli.reports import read, terminal_width
 from onnxbisect_cli.speech import show_table
 
-#: Most culprits of each kind that are listed.
-_MOST_ROWS = 100
 #: Most inner tensors that are listed.
 _MOST_SHOWN = 20
 _ROUNDED = "float16 and bfloat16 tensors are rounded after each node; what one node adds up is accumulated in float32."
@@ -72,58 +68,10 @@ def compare_reports(before: Path, after: Path, form: ListFormat) -> int:
         case ListFormat.JSON:
             print(json.dumps(found, indent=1))
         case ListFormat.MD:
-            blocks = [f"# {found['headline']}", f"- a: {code(_side(found['a']))}", f"- b: {code(_side(found['b']))}"]
-            rows = [
-                (
-                    kind,
-                    code(ops_of(culprit), cell=True),
-                    _places(culprit),
-                    code(clip(first_node(culprit), 120), cell=True),
-                    code(words.failure(culprit), cell=True),
-                )
-                for kind, culprits in _lists(found)
-                for culprit in culprits[:_MOST_ROWS]
-            ]
-            print("\n\n".join([*blocks, table(("", "ops", "places", "first node", "the compiler says"), rows)]))
+            print(as_markdown(compare_sections(found)), end="")
         case ListFormat.TEXT:
-            print("\n".join(_lines(found, terminal_width())))
+            print("\n".join(terminal_lines(compare_sections(found, terminal_width()), terminal_width())))
     return 1 if found["new"] else 0
-
-
-def _lines(found: Comparison, width: int) -> Iterator[str]:
-    yield clean(found["headline"])
-    yield f"  a: {clean(_side(found['a']))}"
-    yield f"  b: {clean(_side(found['b']))}"
-    doubtful = {kind for kind, certain in found["certain"].items() if not certain}
-    for kind, culprits in _lists(found):
-        if culprits:
-            yield ""
-            yield f"{kind} (not certain)" if kind in doubtful else kind
-            rows = [(ops_of(it), _places(it), first_node(it), words.failure(it)) for it in culprits[:_MOST_ROWS]]
-            limits = [34, 18, 40]
-            taken = sum(min(limit, max(len(row[place]) for row in rows)) + 2 for place, limit in enumerate(limits))
-            for line in aligned(rows, [*limits, max(20, width - taken - 2)], keep_end=(2,)):
-                yield line.rstrip()
-            if len(culprits) > _MOST_ROWS:
-                yield f"  and {len(culprits) - _MOST_ROWS} more"
-
-
-def _lists(found: Comparison) -> Sequence[tuple[str, Sequence[ComparedCulprit]]]:
-    return (("fixed", found["fixed"]), ("new", found["new"]), ("unchanged", found["unchanged"]))
-
-
-def _side(side: ComparedSide) -> str:
-    verdict = {"pass": "compiles", "fail": plural(side["culprits"], "culprit")}.get(side["verdict"], "no answer")
-    tool = words.tool(side["target"])
-    asked = f"{words.target(side['target'])}, {tool}" if tool else words.target(side["target"])
-    return f"{side['model']['name']} on {asked}: {verdict}, {side['certificate']}"
-
-
-def _places(culprit: ComparedCulprit) -> str:
-    """`2 places`, or `2 places, was 5` if the number changed."""
-    before = culprit.get("places_before", culprit["places"])
-    now = plural(culprit["places"], "place")
-    return now if before == culprit["places"] else f"{now}, was {before}"
 
 
 def compare_models(request: CompareRequest, form: ListFormat) -> int:

@@ -47,13 +47,14 @@ from onnxbisect.remedies.document import (
 )
 from onnxbisect.report import history, overview_forms
 from onnxbisect.report import parts as parts_chapter
-from onnxbisect.report.compare import compare
+from onnxbisect.report.compare import compare, compare_sections
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.history import VersionedPart, VersionHistory
 from onnxbisect.report.overview import AskedModel, TargetReport, overview
 from onnxbisect.report.parts import ModelPart, PartsTable, parts_table
+from onnxbisect.report.text import as_markdown, terminal_lines
 from onnxbisect.split.manifest import (
     Custom,
     DataFile,
@@ -355,6 +356,8 @@ def _json(value: object, indent: int | None = 1) -> str:
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "compare.json": lambda: _json(compare(report(), document(changed()))),
+    "compare.md": lambda: as_markdown(compare_sections(compare(report(), document(changed())))),
+    "compare.txt": lambda: "\n".join(terminal_lines(compare_sections(compare(report(), document(changed()))))),
     "export.json": lambda: json.dumps(to_json(export()), indent=2, ensure_ascii=False) + "\n",
     "inspection.json": lambda: _json(inspection_document(inspection()), 2),
     "manifest.json": lambda: manifest().to_json(),
@@ -366,8 +369,8 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "parts.txt": lambda: "\n".join(parts_chapter.lines(parts(), files="out")),
     "precision.json": lambda: json.dumps(to_json(precision()), indent=1, ensure_ascii=False) + "\n",
     "regress.json": lambda: _json(history.history_document(versions())),
-    "regress.md": lambda: history.history_markdown(versions()),
-    "regress.txt": lambda: "\n".join(history.history_lines(versions())),
+    "regress.md": lambda: as_markdown(history.history_sections(versions())),
+    "regress.txt": lambda: "\n".join(terminal_lines(history.history_sections(versions()))),
     "repair.json": lambda: _json(repair().to_json()),
     "repair.md": lambda: summary.markdown(repair()),
     "repair.txt": lambda: "\n".join(summary.lines(repair())),

@@ -13,14 +13,8 @@ from onnx import TensorProto, helper
 
 import onnx_bisect
 from onnx_bisect import OptionError, VersionHistory
-from onnxbisect.report.history import (
-    VersionedPart,
-    changes,
-    history_document,
-    history_lines,
-    history_markdown,
-    next_version,
-)
+from onnxbisect.report.history import VersionedPart, changes, history_document, history_sections, next_version
+from onnxbisect.report.text import as_markdown, terminal_lines
 from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.toolchain import made_folder, toolchain_named
 from support.backends.tiny_index import TinyIndex
@@ -92,11 +86,11 @@ def test_the_version_of_each_change_is_found(installed: Path, tmp_path: Path) ->
     assert told(history) == {"": [], "Atan": [], "Asinh": [("1.2", "1.3", True)], "Cosh": [("1.5", "1.6", False)]}
     assert history.finished
     assert len(history.asked) <= 7  # of nine
-    text = "\n".join(history_lines(history))
+    text = "\n".join(terminal_lines(history_sections(history)))
     assert "Asinh (n1_Asinh): taken since 1.3, 1.2 refuses it" in text
     assert "Cosh (n3_Cosh): refused since 1.6, 1.5 takes it" in text
     assert "Atan (n4_Atan): refused by every version that was asked" in text
-    assert "`Asinh (n1_Asinh)`" in history_markdown(history)
+    assert "`Asinh (n1_Asinh)`" in as_markdown(history_sections(history))
     data = json.loads(json.dumps(history_document(history)))
     assert data["format"] == "onnx-bisect/regress@1"
     assert data["compiler_calls"] == history.calls > 0
@@ -119,7 +113,7 @@ def test_a_version_that_cannot_be_asked_is_passed_over_and_named(installed: Path
     history = onnx_bisect.regress(model(tmp_path, "Relu", "Cosh"), backend=installed, versions=("1.3", "1.8"))
     assert told(history)["Cosh"] == [("1.4", "1.6", False)]
     assert history.versions[next(iter(history.unusable))] == "1.5"
-    text = "\n".join(history_lines(history))
+    text = "\n".join(terminal_lines(history_sections(history)))
     assert "refused since 1.6, 1.4 takes it (no answer from 1.5)" in text
     assert "1.5 could not be asked: " in text
 
@@ -132,7 +126,7 @@ def test_a_budget_leaves_changes_open_and_says_so(installed: Path, tmp_path: Pat
     )
     assert history.calls == all_calls - 2
     assert not history.finished
-    assert "The search ended early" in "\n".join(history_lines(history))
+    assert "The search ended early" in "\n".join(terminal_lines(history_sections(history)))
 
 
 @pytest.mark.long
@@ -245,4 +239,6 @@ def test_a_version_without_an_answer_leaves_a_change_open() -> None:
         calls=3,
     )
     assert next_version([part.answers]) is None
-    assert "refused since 1.2, 1.0 takes it (no answer from 1.1)" in "\n".join(history_lines(history))
+    assert "refused since 1.2, 1.0 takes it (no answer from 1.1)" in "\n".join(
+        terminal_lines(history_sections(history))
+    )

@@ -4,15 +4,17 @@ Between the reports the model may have been repaired, so that nodes have other n
 version with other messages. So culprits are matched in three ways, the most reliable first.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 from typing_extensions import TypedDict
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind, TargetEntry
 from onnxbisect.language import english
+from onnxbisect.report import words
 from onnxbisect.report.contents import LISTED, Report
 from onnxbisect.report.culprit_contents import CulpritEntry
+from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, op_chain, plural
 from onnxbisect.unitset import chosen, is_subset, of
 from onnxbisect.verdict import Kind, Status
 
@@ -203,3 +205,35 @@ def _entry(culprit: CulpritEntry) -> ComparedCulprit:
         "nodes": culprit["nodes"][:LISTED],
         "places": len(culprit["occurrences"]),
     }
+
+
+#: Most culprits of each kind that are listed.
+_MOST_ROWS = 100
+
+
+def compare_sections(found: Comparison, width: int = 100) -> Iterator[Section]:
+    """The comparison for people; `width` is that of the table."""
+    yield Heading(found["headline"])
+    sides = []
+    for name, side in (("a", found["a"]), ("b", found["b"])):
+        verdict = {"pass": "compiles", "fail": plural(side["culprits"], "culprit")}.get(side["verdict"], "no answer")
+        asked = ", ".join(filter(None, (words.target(side["target"]), words.tool(side["target"]))))
+        about = f"{side['model']['name']} on {asked}: {verdict}, {side['certificate']}"
+        sides.append(Item(Quoted(name), Quoted(about)))
+    yield sides
+    kinds = (
+        ("fixed" if found["certain"]["fixed"] else "fixed (not certain)", found["fixed"]),
+        ("new" if found["certain"]["new"] else "new (not certain)", found["new"]),
+        ("unchanged", found["unchanged"]),
+    )
+    rows: list[list[str | Quoted]] = []
+    for kind, culprits in kinds:
+        for it in culprits[:_MOST_ROWS]:
+            before, places = it.get("places_before", it["places"]), plural(it["places"], "place")
+            places += "" if before == it["places"] else f", was {before}"
+            node, said = Quoted("".join(it["nodes"][:1])), Quoted(words.failure(it))
+            rows.append([kind, Quoted(op_chain(it["ops"])), places, node, said])
+    if rows:
+        head = ["", "ops", "places", "first node", "the compiler says"]
+        yield TextTable(head=head, rows=rows, limits=[19, 34, 18, 40, max(20, width - 60)], keep_end=(3,))
+    yield from (f"{kind}: {len(it) - _MOST_ROWS} more" for kind, it in kinds if len(it) > _MOST_ROWS)

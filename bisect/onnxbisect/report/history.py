@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, as_markdown, plural, terminal_lines
+from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, plural
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/regress@1"
@@ -101,17 +101,8 @@ def next_version(parts: Sequence[Answers], unusable: frozenset[int] = frozenset(
     return min(left, key=lambda number: (abs(number - middle), number))
 
 
-def history_lines(history: VersionHistory, *, width: int = 100) -> list[str]:
-    """As plain lines."""
-    return terminal_lines(_sections(history), width)
-
-
-def history_markdown(history: VersionHistory) -> str:
-    """As GitHub-flavoured Markdown."""
-    return as_markdown(_sections(history))
-
-
-def _sections(history: VersionHistory) -> Iterator[Section]:
+def history_sections(history: VersionHistory) -> Iterator[Section]:
+    """The history for people."""
     asked, names = history.asked, [Quoted(_called(part)) for part in history.parts]
     yield Heading(
         f"{history.model} on {history.compiler}, {history.versions[0]} to {history.versions[-1]}: "

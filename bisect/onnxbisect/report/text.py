@@ -214,7 +214,7 @@ class TextTable:
 Section = Heading | str | Sequence[Item] | TextTable
 
 
-def terminal_lines(sections: Iterable[Section], width: int) -> list[str]:
+def terminal_lines(sections: Iterable[Section], width: int = 100) -> list[str]:
     """In about `width` columns, without line ends; sentences are not shortened."""
     lines: list[str] = []
     before: Section | None = None
