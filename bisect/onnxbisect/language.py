@@ -106,10 +106,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.5)), "")
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the most similar known one, if there is one."""
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = ".") -> str:
+    """The end of a sentence about an unknown name: the most similar known one, or `otherwise`."""
     near = nearest(name, names)
-    return english("; did you mean {near}?", near=repr(near)) if near else "."
+    return english("; did you mean {near}?", near=repr(near)) if near else otherwise
 
 
 def named(text: str) -> str:

@@ -15,7 +15,7 @@ from onnx import TensorProto
 
 from onnxbisect.cut.apply_format import safe_name
 from onnxbisect.errors import OptionError
-from onnxbisect.language import nearest
+from onnxbisect.language import did_you_mean
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions, CompilerConfig, LayerConfig
 from onnxbisect_backends.vendors.pulsar2.settings import OURS
 
@@ -109,11 +109,9 @@ def _named(build: BuildConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def _nearest(name: str, names: Collection[str]) -> str:
-    """The end of the sentence, with the nearest name."""
-    if near := nearest(name, names):
-        return f"; did you mean '{near}'?"
+    """The end of the sentence, with the nearest name, or some of those that there are."""
     few = ", ".join(f"'{it}'" for it in list(names)[:8])
-    return f"; it has {few}{' and more' if len(names) > 8 else ''}."
+    return did_you_mean(name, names, f"; it has {few}{' and more' if len(names) > 8 else ''}.")
 
 
 #: The run-time dtype of an input, which must be given for these dtypes only.

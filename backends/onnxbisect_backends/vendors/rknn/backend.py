@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
-from onnxbisect.language import nearest
+from onnxbisect.language import did_you_mean
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
@@ -185,9 +185,8 @@ class RknnBackend:
         unheard = next((rule for rule in self._options.disable_rules if rule not in rules), None)
         if unheard is None:
             return None
-        near = nearest(unheard, rules)
-        hint = f"did you mean '{near}'?" if near else "the log of a compile that fails in one names it."
-        return f"RKNN-Toolkit2 {self._toolchain.version} has no rule '{unheard}' to disable; {hint}"
+        hint = did_you_mean(unheard, rules, "; the log of a compile that fails in one names it.")
+        return f"RKNN-Toolkit2 {self._toolchain.version} has no rule '{unheard}' to disable{hint}"
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Convert a copy of the probe; the toolkit writes beside it."""
