@@ -111,6 +111,9 @@ def test_hostile_text_stays_text() -> None:
     text = html(report)
     assert "<img" not in text
     assert "<script" not in text
+    sentences = re.sub(r"(`+)[^`\n].*?\1", "", markdown(report))  # what is left once code spans are taken out
+    assert re.search(r"\\<img", sentences)
+    assert not re.search(r"(?<!\\)<(img|script)", sentences)
 
 
 def test_a_model_that_exports_has_no_results() -> None:

@@ -1,6 +1,7 @@
 """`onnx_bisect.precision`: the nodes that must stay precise, in onnxruntime's own QDQ and in float16."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
@@ -22,6 +23,7 @@ from onnxbisect.language import CHINESE, within
 from onnxbisect.precision.pictures import flow, html, trade
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.report import PrecisionReport, markdown, terminal
+from onnxbisect.report.text import plain
 from onnxbisect_backends.contract import Limits, list_quantised
 from onnxbisect_backends.precision.arithmetic import OrtArithmetic, Ran
 from onnxbisect_backends.precision.scoring import UserMetric
@@ -281,7 +283,7 @@ def test_16_bits_do_where_the_range_is_the_cause(tmp_path: Path) -> None:
     report = found.report
     assert report.wide == found.keep == ("Mul_up", "Mul_down")
     assert float(report.wide_shown.removesuffix(" dB")) > 30
-    assert report.sixteen in markdown(report)
+    assert plain(report.sixteen) in markdown(report)
     assert report.sixteen in terminal(report)
     written = onnx.load(tmp_path / "out" / "mixed16.onnx")
     assert {onnx.TensorProto.UINT8, onnx.TensorProto.UINT16} <= {it.data_type for it in written.graph.initializer}
@@ -463,10 +465,12 @@ def test_a_model_without_anything_to_quantise_is_one_sentence(tmp_path: Path) ->
 
 def test_names_of_nodes_are_shown_as_what_they_are(found: PrecisionResult) -> None:
     hostile = replace(found.report.members[0], node="a\x1b[31m|<b>`", module="m\n")
-    shown = replace(found.report, members=(hostile,), model="`|\u202e.onnx")
+    shown = replace(found.report, members=(hostile,), model="`|\u202e.onnx", wide=("<img>",), notes=("<img>",))
     for text in ("\n".join(terminal(shown)), markdown(shown)):
         assert "\x1b" not in text
         assert "\u202e" not in text
+    assert "\\<img\\>" in markdown(shown)
+    assert not re.search(r"(?<!\\)<img", markdown(shown))
 
 
 def _as_written() -> onnxruntime.SessionOptions:

@@ -4,14 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from rich.cells import cell_len, set_cell_size
-
 from onnxbisect.export.failure import CodeLine, FailureKind
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _, english, in_english
 from onnxbisect.report.ci import located, log, text
 from onnxbisect.report.html import environment
-from onnxbisect.report.text import clean, listed, plural
+from onnxbisect.report.text import aligned, clean, code, listed, plain, plural, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,33 +125,31 @@ def terminal(report: ExportReport) -> list[str]:
 
 def markdown(report: ExportReport) -> str:
     """The report as Markdown."""
-    lines = [f"# {_code(report.source)}", "", translated(report.headline), ""]
+    blocks = [f"# {code(report.source)}", plain(translated(report.headline))]
     if report.culprits:
         head = (_("module"), _("class"), _("line"), _("problem"), _("what to write instead"))
-        lines += [f"| {' | '.join(head)} |", "|---|---|---|---|---|"]
-        for one in report.culprits:
-            cells = (
-                _code(_name(one.path)),
-                _code(one.cls),
-                _code(line(one.place)),
-                phrase(one.kind),
-                phrase(one.remedy),
+        culprits = (
+            (
+                code(_name(one.path), cell=True),
+                code(one.cls, cell=True),
+                code(line(one.place), cell=True),
+                plain(phrase(one.kind)),
+                plain(phrase(one.remedy)),
             )
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
+            for one in report.culprits
+        )
+        blocks.append(table(head, culprits))
     if report.components:
-        compiled = any(it.compiles for it in report.parts)
-        head = (_("component"), _("class"), _("exports"), *((_("compiles"),) if compiled else ()))
-        lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-        by_path = {it.path: it for it in report.parts}
-        for it in report.components:
-            own = by_path.get(it.path)
-            last = f" {own.compiles if own else ''} |" if compiled else ""
-            lines.append(f"| {_code(it.path)} | {_code(it.cls)} | {exports(it)} |{last}")
-        lines.append("")
-    lines += [f"- {part(it)}" for it in report.parts]
-    lines += [f"- {_name(path)}: {translated(why)}" for path, why in report.undecided]
-    return "\n".join(clean(it) for it in [*lines, *footer(report)]) + "\n"
+        compiles = {it.path: it.compiles for it in report.parts if it.compiles}
+        columns = (_("component"), _("class"), _("exports"), *((_("compiles"),) if compiles else ()))
+        rows = (
+            (code(it.path, cell=True), code(it.cls, cell=True), plain(exports(it)), plain(compiles.get(it.path, "")))
+            for it in report.components
+        )
+        blocks.append(table(columns, (row[: len(columns)] for row in rows)))
+    known = [*map(part, report.parts), *(f"{_name(path)}: {translated(why)}" for path, why in report.undecided)]
+    blocks += ["\n".join(f"- {plain(it)}" for it in known), *map(plain, footer(report))]
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def _about(one: Blamed) -> Iterable[str]:
@@ -169,14 +165,10 @@ def _about(one: Blamed) -> Iterable[str]:
 
 
 def _table(report: ExportReport) -> list[str]:
-    width = max(cell_len(it) for it in (_("component"), *(one.path for one in report.components)))
-    kinds = max(cell_len(it) for it in (_("class"), *(one.cls for one in report.components)))
     compiles = {it.path: it.compiles for it in report.parts}
-    rows = (
-        f"  {it.path:{width}}  {it.cls:{kinds}}  {exports(it)}{f'  {said}' if (said := compiles.get(it.path)) else ''}"
-        for it in report.components
-    )
-    return [f"  {set_cell_size(_('component'), width)}  {set_cell_size(_('class'), kinds)}  {_('exports')}", *rows]
+    head = (_("component"), _("class"), _("exports"), "")
+    rows = ((it.path, it.cls, exports(it), compiles.get(it.path, "")) for it in report.components)
+    return [it.rstrip() for it in aligned([head, *rows], [200] * len(head))]
 
 
 def exports(it: Component) -> str:
@@ -223,10 +215,6 @@ def _name(path: str) -> str:
     return path or _("the model")
 
 
-def _code(text: str) -> str:
-    return f"`{text.replace('`', '')}`"
-
-
 def html(report: ExportReport) -> str:
     """One file that opens offline, without scripts."""
     compiles = {it.path: it.compiles for it in report.parts if it.compiles}
@@ -245,7 +233,7 @@ def sarif(report: ExportReport, root: str = "") -> str:
     for it in report.culprits:
         places = f" (at {plural(len(it.places), 'place')})" if len(it.places) > 1 else ""
         said = f"{it.path or 'the model'} ({it.cls}) does not export{places}: {it.message}. Instead: {it.remedy}"
-        file, number, code = (
+        file, number, source = (
             (it.place.file, it.place.line, it.place.source) if it.place else (report.source.rpartition(":")[0], 1, "")
         )
         below = root.rstrip("/") + "/"
@@ -256,7 +244,7 @@ def sarif(report: ExportReport, root: str = "") -> str:
                 "ruleIndex": kinds.index(str(it.kind)),
                 "level": "error",
                 "message": {"text": text(said)},
-                "locations": [located(file, number, code, it.places)],
+                "locations": [located(file, number, source, it.places)],
                 "partialFingerprints": {"module/v1": clean(f"{it.path}:{it.kind}")},
             }
         )

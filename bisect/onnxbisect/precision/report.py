@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from onnxbisect.finished import translated
 from onnxbisect.language import _, english, some
 from onnxbisect.precision.plan import PrecisionEnding
-from onnxbisect.report.text import clean, duration, plural
+from onnxbisect.report.text import clean, code, duration, plain, plural, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,20 +184,20 @@ def terminal(report: PrecisionReport) -> list[str]:
 
 def markdown(report: PrecisionReport) -> str:
     """The report as Markdown."""
-    lines = [f"# {_code(report.model)}", "", report.headline, ""]
-    lines += [f"- full precision: {report.full_shown}", f"- all {report.low}: {report.all_low_shown}", ""]
+    blocks = [
+        f"# {code(report.model)}",
+        plain(report.headline),
+        f"- full precision: {report.full_shown}\n- all {report.low}: {report.all_low_shown}",
+    ]
     if report.members:
-        lines += ["| node | op | without it | why |", "| --- | --- | --- | --- |"]
-        lines += [
-            f"| {_code(one.node)} | {_code(one.op)} | {one.shown} | {_cell(one.reason)} |" for one in report.members
-        ]
-        lines.append("")
-    lines += [*(f"- {change}" for change in report.changes), "", report.changed, ""] if report.changes else []
-    lines += [report.sixteen, ""] if report.wide else []
-    lines += ["| ask | arithmetic | kept high | metric | why |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {it.number} | {it.on} | {it.kept} | {it.shown} | {it.why} |" for it in report.asks]
-    lines += ["", *report.notes, _footer(report)]
-    return "\n".join(clean(line) for line in lines) + "\n"
+        kept = ((code(it.node, cell=True), code(it.op, cell=True), it.shown, plain(it.reason)) for it in report.members)
+        blocks.append(table(("node", "op", "without it", "why"), kept))
+    if report.changes:
+        blocks += ["\n".join(f"- {plain(change)}" for change in report.changes), plain(report.changed)]
+    asks = ((str(it.number), it.on, str(it.kept), it.shown, plain(it.why)) for it in report.asks)
+    blocks += [plain(report.sixteen), table(("ask", "arithmetic", "kept high", "metric", "why"), asks)]
+    blocks += map(plain, (*report.notes, _footer(report)))
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def _footer(report: PrecisionReport) -> str:
@@ -209,11 +209,3 @@ def _footer(report: PrecisionReport) -> str:
     return ", ".join(
         [*work, asks, plural(report.samples, "sample"), duration(report.seconds), translated(report.arithmetic)]
     )
-
-
-def _code(text: str) -> str:
-    return f"`{text.replace('`', '').replace('|', chr(92) + '|')}`"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
