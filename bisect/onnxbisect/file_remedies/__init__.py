@@ -1,7 +1,10 @@
 """Changes of a whole model file that make a tool accept it: a lower version, folded constants, inlined functions.
 
-A file remedy answers a finding of the preflight. It returns a changed copy, in which everything else keeps its bytes,
-and a sentence that says what was changed. `candidates` chooses which copies to compile; start there.
+The noun is the **file remedy**: it answers a finding of the preflight, and returns a changed copy, in which everything
+else keeps its bytes, with a sentence that says what was changed. Each costs one compile, and a file that compiles needs
+no search, so they are tried first. `candidates` chooses which copies to compile, each with several remedies applied
+(`REMEDIES`); `lowering` writes older operator sets, `rank_forms` fewer dimensions, and `usual_forms` the forms that
+compilers know best. Start with `candidates.candidates`.
 """
 
 from onnxbisect.file_remedies.as_said import as_said

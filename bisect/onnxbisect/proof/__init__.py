@@ -1,7 +1,9 @@
 """Compare two models: run both on the same inputs and compare their outputs number by number.
 
-`outputs.compare` runs them in onnxruntime without optimisation, in the type in which the graph is written; `difference`
-measures two arrays.
+The noun is the **difference** of two outputs, against a `Tolerance`. Both models run in onnxruntime without
+optimisation, in the type in which the graph is written, so that what differs is the change and not the machine. The
+inputs are the user's samples, random numbers (`random_feeds`) and numbers at which ops are special (`edge_feeds`); ops
+that onnxruntime does not know have recorded outputs. `outputs.compare` is the whole; start there.
 """
 
 from onnxbisect.proof.outputs import (
