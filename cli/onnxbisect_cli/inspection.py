@@ -10,7 +10,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
 from onnxbisect.preflight import Inspection, ModelModule, Severity, Tensor, inspection_document
-from onnxbisect.report.text import clean, clip, clip_left, plural
+from onnxbisect.report.text import aligned, clean, clip, clip_left, plural
 from onnxbisect.report.words import named
 from onnxbisect_cli.parameters import FailOn, InspectionFormat
 from onnxbisect_cli.speech import spoken
@@ -83,11 +83,8 @@ def lines(seen: Inspection, *, width: int) -> Iterator[str]:
         yield ""
         yield from _components(seen.components, width)
     yield ""
-    ops = [clip(row.op, width - 20) for row in seen.ops]
-    column = max(map(cell_len, [*ops, _("op")]))
-    yield f"{set_cell_size(_('op'), column)}  {_right(_('units'), 6)}  {_right(_('variants'), 8)}"
-    for op, row in zip(ops, seen.ops, strict=True):
-        yield f"{op:<{column}}  {row.units:>6}  {row.variants:>8}"
+    rows = [(row.op, str(row.units), str(row.variants)) for row in seen.ops]
+    yield from aligned([(_("op"), _("units"), _("variants")), *rows], [width - 20, 8, 8], indent=0, right=(1, 2))
 
 
 def _fact(label: str, text: str) -> str:
@@ -102,23 +99,17 @@ def _tensors(label: str, tensors: Sequence[Tensor], width: int) -> Iterator[str]
         yield _fact("", _("and {more} more", more=len(tensors) - _TENSORS))
 
 
-def _right(text: str, width: int) -> str:
-    """The text at the end of so many columns."""
-    return f"{' ' * (width - cell_len(text))}{text}"
-
-
-def _components(components: Sequence[ModelModule], width: int) -> Iterator[str]:
+def _components(components: Sequence[ModelModule], width: int) -> list[str]:
     """Each module, and its ops that depend on input data."""
-    names = [clip(component.name, width // 3) for component in components]
-    column = max(map(cell_len, [*names, _("component")]))
-    head = f"{set_cell_size(_('component'), column)}  {_right(_('nodes'), 6)}"
-    yield f"{head}  {_('depends on the data of a run')}"
-    for name, component in zip(names, components, strict=True):
+    rows = [(_("component"), _("nodes"), _("depends on the data of a run"))]
+    for component in components:
         dynamic = ", ".join(f"{op} {count}" for op, count in component.dynamic)
         settled = sum(count for _, count in component.settled)
         same = _("{nodes} of shapes and branches, settled here", nodes=plural(settled, "node")) if settled else ""
-        text = "; ".join(filter(None, [dynamic, same])) or "-"
-        yield f"{name:<{column}}  {component.nodes:>6}  {clip(text, max(width - column - 10, 30))}"
+        rows.append((component.name, str(component.nodes), "; ".join(filter(None, [dynamic, same])) or "-"))
+    names = max(cell_len(clip(name, width // 3)) for name, *_rest in rows)
+    limits = [width // 3, 6, max(width - names - 10, 30)]
+    return [line.rstrip() for line in aligned(rows, limits, indent=0, right=(1,))]
 
 
 def _wrapped(head: str, text: str, width: int) -> Iterable[str]:
