@@ -11,7 +11,7 @@ from onnxbisect.preflight import Inspection
 from onnxbisect.report import culprit_words, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.files import culprit_dirs
-from onnxbisect.report.sections import next_steps
+from onnxbisect.report.reading import next_steps
 from onnxbisect.report.text import clean, clip
 
 #: Most entries of a list, and most characters of a text.

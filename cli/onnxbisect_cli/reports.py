@@ -15,7 +15,7 @@ from onnxbisect.report.files import FILE_NAMES, FORMS, culprit_dirs, put
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
-from onnxbisect.report.sections import TypedCommand
+from onnxbisect.report.reading import TypedCommand
 from onnxbisect.report.terminal import lines
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import COMPILED, PROBE_NAME

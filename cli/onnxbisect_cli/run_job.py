@@ -16,7 +16,7 @@ from onnxbisect.report import words
 from onnxbisect.report.overview import AskedModel, TargetReport, overview
 from onnxbisect.report.parts import ModelPart as Row
 from onnxbisect.report.parts import parts_table
-from onnxbisect.report.sections import TypedCommand, bound_inputs
+from onnxbisect.report.reading import TypedCommand, bound_inputs
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
 from onnxbisect_backends.calibration import first_sample

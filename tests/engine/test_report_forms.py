@@ -23,7 +23,7 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.sections import TypedCommand, next_steps
+from onnxbisect.report.reading import TypedCommand, next_steps
 from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import clean, code, fence
 from onnxbisect.unitset import of

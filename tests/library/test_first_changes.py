@@ -25,7 +25,7 @@ from onnx_bisect import (
     report_schema,
 )
 from onnxbisect.exactness import Exactness
-from onnxbisect.report.sections import next_steps
+from onnxbisect.report.reading import next_steps
 from onnxbisect_backends.commands.any_command import CommandBackend
 
 

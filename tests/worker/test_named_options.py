@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import onnx_bisect
 from onnx_bisect.events import Note
-from onnxbisect.report.sections import next_steps
+from onnxbisect.report.reading import next_steps
 from onnxbisect_service.search_spec import RepairSpec, SearchSpec
 from onnxbisect_worker.running import embedded
 from support.worker.installation import Installation

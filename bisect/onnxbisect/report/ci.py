@@ -10,7 +10,7 @@ from onnxbisect.language import in_english
 from onnxbisect.report import culprit_words, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry, OriginEntry
-from onnxbisect.report.sections import model_path, next_steps, options_outcome, options_text, reproducing_command
+from onnxbisect.report.reading import model_path, next_steps, options_outcome, options_text, reproducing_command
 from onnxbisect.report.text import clean, clip, plural
 
 

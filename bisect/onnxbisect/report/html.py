@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from onnxbisect import language
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _, marked
-from onnxbisect.report import culprit_words, reading, sections, words
+from onnxbisect.report import culprit_words, reading, words
 from onnxbisect.report.contents import Report, UnitsEntry
 from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Surroundings
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
@@ -109,7 +109,6 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         "linked": _linked,
         "plural": plural,
         "reading": reading,
-        "sections": sections,
         "stop": words.stop,
         "strip": strip,
         "stylesheet": Markup(stylesheet()),  # noqa: S704 - our own file

@@ -1,11 +1,10 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
 from onnxbisect.language import _
-from onnxbisect.report import culprit_words, sections, words
+from onnxbisect.report import culprit_words, reading, words
 from onnxbisect.report.contents import Report, culprit_dir_name
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.report.reading import translated_report
-from onnxbisect.report.sections import NextStep, next_steps
+from onnxbisect.report.reading import NextStep, next_steps, translated_report
 from onnxbisect.report.text import clip, code, duration, fence, listed, plain, plural, table
 
 _LISTED = 20
@@ -110,7 +109,7 @@ def _reproduce(document: Report, name: str, target: str, folder: str) -> list[st
         ),
         ("## " + _("Reproduce")),
         where,
-        fence(sections.reproducing_command(document, "model.onnx", folder)),
+        fence(reading.reproducing_command(document, "model.onnx", folder)),
     ]
 
 
@@ -176,7 +175,7 @@ def _culprits(document: Report) -> list[str]:
             blocks += [_("What passes instead:"), *instead]
         if culprit["repro"]:
             blocks.append(
-                _("Reproduce: {command}", command=code(sections.reproducing_command(document, culprit["repro"])))
+                _("Reproduce: {command}", command=code(reading.reproducing_command(document, culprit["repro"])))
             )
     return blocks
 
@@ -186,11 +185,11 @@ def _step(step: NextStep) -> str:
 
 
 def _modules(document: Report) -> list[str]:
-    found = sections.telling_modules(document)
+    found = reading.telling_modules(document)
     if not found:
         return []
     rows = (
-        (code(sections.module_name(it), cell=True), str(it["size"]), code(sections.module_answer(it), cell=True))
+        (code(reading.module_name(it), cell=True), str(it["size"]), code(reading.module_answer(it), cell=True))
         for it in found[:_ROWS]
     )
     return [("## " + _("Modules")), table((_("module"), _("units"), _("answer")), rows)]
@@ -202,15 +201,15 @@ def _alternatives(document: Report) -> list[str]:
         return []
     rows = (
         (
-            code(sections.options_text(one), cell=True),
+            code(reading.options_text(one), cell=True),
             code(one["version"], cell=True),
-            code(clip(sections.options_outcome(document, one), 300), cell=True),
+            code(clip(reading.options_outcome(document, one), 300), cell=True),
         )
         for one in tried[:_ROWS]
     )
     return [
         ("## " + _("Other options")),
-        words.stop(sections.options_cost(document)),
+        words.stop(reading.options_cost(document)),
         table((_("option"), _("version"), _("what it takes")), rows),
     ]
 
@@ -311,7 +310,7 @@ def _tables(document: Report) -> list[str]:
         left = len(found["rows"]) - _ROWS
         blocks += [
             f"## {plain(found['title'])}",
-            f"{plain(sections.table_summary(found))} ({found['probe']})",
+            f"{plain(reading.table_summary(found))} ({found['probe']})",
             table([plain(column) for column in found["columns"]], rows),
             *([_("and {left} more rows (see `report.json`)", left=left)] if left > 0 else []),
         ]

@@ -1,16 +1,25 @@
-"""A report as its reader sees it: in the reader's language, and no longer than a page can show.
+"""A report as its reader sees it: in the reader's language, no longer than a page can show, and what to type next.
 
 The limits let a page open quickly with hundreds of culprits; it states how much it leaves out, and report.json contains
-everything. The sentences that a document keeps in English are translated.
+everything. The sentences that a document keeps in English are translated. Beside its culprits, a report says something
+of modules, of other options and of what a compiler tabulates.
 """
 
-from collections.abc import Iterator
-from typing import cast
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from posixpath import join, normpath
+from typing import Any, cast
 
+from onnxbisect.exactness import Exactness
 from onnxbisect.finished import phrase, translated
-from onnxbisect.language import ENGLISH, current
-from onnxbisect.report.contents import ProbeEntry, Report
-from onnxbisect.report.culprit_contents import CulpritEntry
+from onnxbisect.input_value import InputValues, written
+from onnxbisect.language import ENGLISH, _, current
+from onnxbisect.report import words
+from onnxbisect.report.contents import ModuleEntry, ProbeEntry, Report, TableEntry
+from onnxbisect.report.culprit_contents import AlternativeEntry
+from onnxbisect.report.text import clean, listed, plural
 
 #: Culprits shown with a full card; later ones have a short card.
 WHOLE = 40
@@ -54,62 +63,272 @@ def _cited(document: Report) -> Iterator[str | None]:
     yield from (table["probe"] for table in document["tables"])
 
 
+#: The texts of a document that are translated, as they stand in it; what models, compilers and users wrote does not.
+_TRANSLATED: Mapping[str, Any] = {
+    "headline": translated,
+    "model": {"notes": translated},
+    "compiles_after": {"sentence": translated},
+    "causes": {
+        "text": phrase,
+        "nothing_passed": phrase,
+        "contrast": {"condition": phrase, "passes": phrase},
+        "fits_too": phrase,
+    },
+    "culprits": {"passes_instead": {"differs": {"what": phrase}}, "variant": {"what": phrase}},
+    "alternatives": {"problem": translated},
+    "certificate": {"sentence": translated, "unknown": translated, "assumes": translated},
+    "preflight": {"detail": phrase, "why": translated, "fix": translated},
+    "probes": {"why": phrase},
+}
+
+
 def translated_report(document: Report) -> Report:
-    """The document with its sentences translated; what models, compilers and users wrote stays as it is."""
-    if current() == ENGLISH:
-        return document
-    certificate, model = document["certificate"], document["model"]
-    shown = {
-        **document,
-        "headline": translated(document["headline"]),
-        "certificate": {
-            **certificate,
-            "sentence": translated(certificate["sentence"]),
-            "unknown": [translated(text) for text in certificate["unknown"]],
-            "assumes": [translated(text) for text in certificate["assumes"]],
-        },
-        "model": {**model, "notes": [translated(text) for text in model["notes"]]},
-        "culprits": [_culprit(culprit) for culprit in document["culprits"]],
-        "preflight": [
-            {
-                **finding,
-                "detail": phrase(finding["detail"]),
-                "why": translated(finding["why"]),
-                "fix": translated(finding["fix"]),
-            }
-            for finding in document["preflight"]
-        ],
-        "probes": [{**probe, "why": phrase(probe["why"])} for probe in document["probes"]],
-    }
-    if "causes" in document:  # reports of earlier versions do not have it
-        shown["causes"] = [
-            {
-                **cause,
-                "text": phrase(cause["text"]),
-                "nothing_passed": phrase(cause["nothing_passed"]),
-                "contrast": [
-                    {**one, "condition": phrase(one["condition"]), "passes": phrase(one["passes"])}
-                    for one in cause["contrast"]
-                ],
-                "fits_too": [phrase(text) for text in cause["fits_too"]],
-            }
-            for cause in document["causes"]
-        ]
-    if tried := document.get("alternatives"):
-        shown["alternatives"] = [{**one, "problem": translated(one["problem"])} for one in tried]
-    if after := document.get("compiles_after"):
-        shown["compiles_after"] = {**after, "sentence": translated(after["sentence"])}
-    return cast(Report, shown)
+    """The document in the reader's language."""
+    return document if current() == ENGLISH else cast(Report, _in_words(document, _TRANSLATED))
 
 
-def _culprit(culprit: CulpritEntry) -> CulpritEntry:
-    entry: CulpritEntry = {
-        **culprit,
-        "passes_instead": [
-            {**one, "differs": [{**it, "what": phrase(it["what"])} for it in one["differs"]]}
-            for one in culprit["passes_instead"]
-        ],
-    }
-    if "variant" in culprit:
-        entry["variant"] = [{**fact, "what": phrase(fact["what"])} for fact in culprit["variant"]]
-    return entry
+def _in_words(value: Any, how: Any) -> Any:
+    if isinstance(value, dict):  # reports of earlier versions lack some keys
+        return value | {key: _in_words(value[key], inner) for key, inner in how.items() if key in value}
+    if isinstance(value, list):
+        return [_in_words(item, how) for item in value]
+    return None if value is None else how(value)
+
+
+#: Most modules that are shown, and most ops of each.
+MODULES, _MODULE_OPS = 12, 8
+
+
+def telling_modules(document: Report) -> list[ModuleEntry]:
+    """The modules, failing ones first, if some compile and some do not; otherwise the ops say as much."""
+    modules = document.get("modules", [])  # reports of earlier versions have none
+    if len({module["verdict"] == "pass" for module in modules}) < 2:
+        return []
+    return sorted(modules, key=lambda module: module["verdict"] == "pass")
+
+
+def module_name(module: ModuleEntry) -> str:
+    """`/decoder`, or a phrase for nodes outside of all modules."""
+    return str(module["name"]) or _("in no module")
+
+
+def module_answer(module: ModuleEntry) -> str:
+    """`compiles`; `Sin, Cos, Abs 5`; `5 units unknown`."""
+    if module["verdict"] == "pass":
+        return _("compiles")
+    named = [f"{it['op']}{_times(it['nodes'])}" for it in module["refused"]]
+    named += [_("{op}{times} suspected", op=it["op"], times=_times(it["nodes"])) for it in module["suspected"]]
+    more = [_("{more} more", more=len(named) - _MODULE_OPS)] if len(named) > _MODULE_OPS else []
+    unknown = [_("{units} unknown", units=plural(module["unknown"], "unit"))] if module["unknown"] else []
+    return ", ".join([*named[:_MODULE_OPS], *more, *unknown])
+
+
+def _times(count: int) -> str:
+    return f" {count}" if count > 1 else ""
+
+
+def options_text(alternative: AlternativeEntry) -> str:
+    """The changed options, as a user types them."""
+    return ", ".join(f"{key}={value}" for key, value in alternative["options"].items())
+
+
+def options_outcome(document: Report, alternative: AlternativeEntry) -> str:
+    """The compiler's result with these options, in one phrase."""
+    if alternative["problem"]:
+        return _("not asked: {problem}", problem=alternative["problem"])
+    if alternative["whole"] == "pass":
+        return _("the whole model compiles")
+    culprits = len(document["culprits"])
+    if not culprits:
+        return _("refuses the whole model") if alternative["whole"] == "fail" else _("no answer")
+    if alternative["whole"] is not None:
+        taken = _("the culprit") if culprits == 1 else _("all {culprits} culprits", culprits=culprits)
+        return _(
+            "takes {taken}, and not the whole model: {message}",
+            taken=taken,
+            message=alternative["message"] or "no answer",
+        )
+    numbers = [number for number, it in enumerate(document["culprits"], 1) if it["id"] in alternative["takes"]]
+    silent = _(", no answer about {count}", count=len(alternative["unknown"])) if alternative["unknown"] else ""
+    if not numbers:
+        return _("takes none of {culprits}{silent}", culprits=plural(culprits, "culprit"), silent=silent)
+    return _(
+        "takes {count} of {culprits}: {ranges}{silent}",
+        count=len(numbers),
+        culprits=plural(culprits, "culprit"),
+        ranges=_ranges(numbers),
+        silent=silent,
+    )
+
+
+def options_cost(document: Report) -> str:
+    """The number of compiler calls for all alternatives, in words."""
+    calls = sum(it["compiler_calls"] for it in document["alternatives"])
+    cached = sum(it["cached"] for it in document["alternatives"])
+    known = (" " + _("and {answers}", answers=plural(cached, "known answer"))) if cached else ""
+    return _("{calls}{known} for other options", calls=plural(calls, "compiler call"), known=known)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Format the numbers 1, 2, 3, 7 as `1-3, 7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+#: Most values that a summary counts separately.
+_COUNTED = 6
+
+
+def table_summary(table: TableEntry) -> str:
+    """`NPU 41, CPU 3`: the rows by their value in the column that counts; else `44 rows`."""
+    rows = table["rows"]
+    if table["counted"] not in table["columns"]:
+        return plural(len(rows), "row")
+    column = table["columns"].index(table["counted"])
+    counts = Counter(clean(row[column]) for row in rows).most_common()
+    return listed([f"{value} {count}" for value, count in counts], _COUNTED)
+
+
+_OPS = 4
+#: Ops that are not of ONNX, and that onnxruntime alone runs.
+_FUSED = "com.microsoft::"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextStep:
+    """A sentence, and the shell command that does it; empty where the reader decides what to type.
+
+    `repairs` tells that a repair does it, for which a page of the service has a button.
+    """
+
+    sentence: str
+    command: str = ""
+    repairs: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedCommand:
+    """How a command line names the model, the options of the target, what is bound of the model's inputs, a compiler's
+    command and the report's folder.
+    """
+
+    model: str
+    target: Sequence[str] = ()
+    inputs: Sequence[str] = ()
+    command: Sequence[str] = ()
+    files: str = ""
+
+
+def next_steps(document: Report, typed: TypedCommand | None = None) -> list[NextStep]:
+    """The steps, the most useful first; none for a model that compiles.
+
+    `typed` is how the user named things; without it, commands are for the folder of the model and of report.json.
+    """
+    if typed is None:
+        about, model = document["target"], document["model"]
+        own = words.own_command(about)
+        typed = TypedCommand(
+            model=model_path(document),
+            target=[] if own else _target_options(document),
+            inputs=bound_inputs(model.get("input_shapes", {}), model.get("input_values", {})),
+            command=own,
+            files="report.json",
+        )
+    if (after := document.get("compiles_after")) is not None:
+        options = after.get("options") or {}
+        given = shlex.join(word for key, value in options.items() for word in ("--option", f"{key}={value}"))
+        compiled = NextStep(sentence=_("Compile it with these options of its target: {given}", given=clean(given)))
+        if options and not after["remedies"]:
+            return [compiled]
+        harmless = after["exactness"] in (Exactness.EXACT, Exactness.ROUNDING)
+        fix = _fix(typed, *(() if harmless else ("--allow", after["exactness"])))
+        written = NextStep(sentence=_("To write that file, with a proof of its numbers"), command=fix, repairs=True)
+        return [written, compiled] if options else [written]
+    if doubt := words.doubt(document):
+        return [NextStep(sentence=doubt)]
+    return list(_about_culprits(document, typed))
+
+
+def _about_culprits(document: Report, typed: TypedCommand) -> Iterator[NextStep]:
+    culprits = document["culprits"]
+    looked = [it for it in culprits if "replace_by" in it]
+    staying = [it for it in looked if it["replace_by"] is None]
+    if fused := [op for it in culprits for op in it["ops"] if op.startswith(_FUSED)]:
+        yield NextStep(
+            sentence=_(
+                "onnxruntime's optimiser fused ops into {named}: export the model without it, or replace them",
+                named=_named(fused),
+            )
+        )
+    if culprits and not looked:
+        yield NextStep(sentence=_("To see what replaces them, and prove the result"), command=_fix(typed), repairs=True)
+    elif len(staying) < len(looked):
+        yield NextStep(sentence=_("To replace culprits and prove the result"), command=_fix(typed), repairs=True)
+    if not staying:
+        return
+    named = _named(" + ".join(it["ops"][:_OPS]) for it in staying)
+    if "file_after" not in document:
+        yield NextStep(
+            sentence=_("No rule replaces {named} within rounding; to run the rest on the NPU", named=named),
+            command=shlex.join(
+                ["onnx-bisect", "split", typed.model, *typed.inputs, "--report", typed.files or "REPORT"]
+            ),
+        )
+    elif len(staying) == len(looked):  # the report is that of the changed file, which `fix` writes, to be split
+        yield NextStep(
+            sentence=_(
+                "No rule replaces {named} within rounding; to write the changed file, which 'split' then takes",
+                named=named,
+            ),
+            command=_fix(typed),
+            repairs=True,
+        )
+
+
+def _named(found: Iterable[str]) -> str:
+    """Names of ops, each once, as far as there is room."""
+    return listed(list(dict.fromkeys(map(clean, found))), _OPS)
+
+
+def model_path(document: Report) -> str:
+    """The model's path below the folder of the command, which in CI is the repository; else its name."""
+    return document["model"].get("path") or document["model"]["name"]
+
+
+def reproducing_command(document: Report, model: str, below: str = "") -> str:
+    """The shell command that compiles the file `model` for the same target, in the report's folder or `below` it."""
+    about, place = document["target"], document.get("reproduce", {})
+    up = "/".join([".."] * len(below.split("/"))) if below else "."
+    if own := words.own_command(about):
+        if "report" not in place:
+            return shlex.join(["onnx-bisect", "run", model, "--", *own])
+        here = normpath(join(place["report"], below, model))
+        change = shlex.join(["cd", normpath(join(up, place["folder"]))])
+        return f"{change} && {shlex.join(['onnx-bisect', 'run', here, '--', *own])}"
+    return shlex.join(["onnx-bisect", "run", model, *_target_options(document, up)])
+
+
+def _target_options(document: Report, up: str = ".") -> list[str]:
+    """The options that name the target on a command line; `up` leads from there to the report's folder."""
+    about, place = document["target"], document.get("reproduce", {})
+    backend = normpath(join(up, place["backend"])) if "backend" in place else str(about["backend"])
+    typed = ["--backend", backend]
+    for option in words.options_as_typed(about):
+        typed += ["--option", option]
+    return typed
+
+
+def bound_inputs(shapes: Mapping[str, Sequence[int]], values: InputValues) -> list[str]:
+    """The options that bind a model's inputs, on a command line."""
+    sizes = [word for name, dims in shapes.items() for word in ("--input-shape", f"{name}={','.join(map(str, dims))}")]
+    return sizes + [f"--input-value={name}={written(value)}" for name, value in values.items()]
+
+
+def _fix(typed: TypedCommand, *more: str) -> str:
+    own = ["--", *typed.command] if typed.command else []
+    return shlex.join(["onnx-bisect", "fix", typed.model, *more, *typed.target, *typed.inputs, *own])

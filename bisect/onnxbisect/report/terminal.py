@@ -3,12 +3,11 @@
 from rich.cells import cell_len
 
 from onnxbisect.language import _
-from onnxbisect.report import culprit_words, sections, words
+from onnxbisect.report import culprit_words, reading, words
 from onnxbisect.report.contents import Report, op_name
 from onnxbisect.report.culprit_contents import Subgraph
 from onnxbisect.report.culprit_words import CulpritGroup
-from onnxbisect.report.reading import translated_report
-from onnxbisect.report.sections import TypedCommand, next_steps
+from onnxbisect.report.reading import TypedCommand, next_steps, translated_report
 from onnxbisect.report.text import aligned, clean, clip, duration, op_chain, padded, plural, wrapped
 
 #: Most characters of a sentence about a cause; only very long names in the model exceed it.
@@ -231,19 +230,19 @@ def _alternatives(document: Report, width: int) -> list[str]:
     tried = document.get("alternatives", ())
     if not tried:
         return []
-    rows = [(sections.options_text(one), sections.options_outcome(document, one)) for one in tried]
-    return [_("Other options"), *aligned(rows, [34, max(24, width - 38)]), f"  {sections.options_cost(document)}"]
+    rows = [(reading.options_text(one), reading.options_outcome(document, one)) for one in tried]
+    return [_("Other options"), *aligned(rows, [34, max(24, width - 38)]), f"  {reading.options_cost(document)}"]
 
 
 def _modules(document: Report, width: int) -> list[str]:
-    found = sections.telling_modules(document)
+    found = reading.telling_modules(document)
     if not found:
         return []
     rows = [
-        (sections.module_name(it), plural(it["size"], "unit"), sections.module_answer(it))
-        for it in found[: sections.MODULES]
+        (reading.module_name(it), plural(it["size"], "unit"), reading.module_answer(it))
+        for it in found[: reading.MODULES]
     ]
-    more = [("  " + _("and {more} more", more=len(found) - sections.MODULES))] if len(found) > sections.MODULES else []
+    more = [("  " + _("and {more} more", more=len(found) - reading.MODULES))] if len(found) > reading.MODULES else []
     return [_("Modules"), *aligned(rows, [40, 12, max(20, width - 60)], keep_end=(0,)), *more]
 
 
@@ -281,7 +280,7 @@ def _tables(document: Report, width: int) -> list[str]:
     for table in document["tables"]:
         part = sizes[table["probe"]]
         of_what = f" ({plural(part, 'unit')})" if part < document["model"]["units"] else ""
-        shown.append(clip(f"{table['title']}{of_what}: {sections.table_summary(table)}", width))
+        shown.append(clip(f"{table['title']}{of_what}: {reading.table_summary(table)}", width))
     return shown
 
 
