@@ -21,8 +21,8 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from onnxbisect.language import english
+from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.limits import AtATime, Counters, Turns, counted_address, rate
-from onnxbisect_api.problems import Problem
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token

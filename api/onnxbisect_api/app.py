@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from onnxbisect_api import health, problems
+from onnxbisect_api import health
 from onnxbisect_api.access import AccessControl
+from onnxbisect_api.errors import problems
 from onnxbisect_api.headers import SecurityHeaders
 from onnxbisect_api.limits import BoundedProtocol, Connections
-from onnxbisect_api.receiving import BodyLimit
 from onnxbisect_api.routes import (
     backends,
     badge,
@@ -42,7 +42,8 @@ from onnxbisect_api.routes import (
 )
 from onnxbisect_api.site.routers import ROUTERS as PAGES
 from onnxbisect_api.site.routers import problem_page
-from onnxbisect_api.units import Names, Networks, PassedUnitsCache
+from onnxbisect_api.uploads.receiving import BodyLimit
+from onnxbisect_api.views.units import Names, Networks, PassedUnitsCache
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onnxbisect.errors import shortage
 from onnxbisect_api.access import Operator
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.errors.problems import Problem
 from onnxbisect_db import gauges
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import FilesUnreachableError

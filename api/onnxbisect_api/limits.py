@@ -25,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.errors.problems import Problem
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "onnxbisect:limits"

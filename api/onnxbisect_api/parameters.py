@@ -4,7 +4,7 @@ from typing import Annotated, Any, Self
 from urllib.parse import urlencode
 
 from fastapi import Depends, Header, Path, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, StringConstraints
 
 from onnxbisect.language import accepted, named
 from onnxbisect_service.service import Service
@@ -62,9 +62,12 @@ class Addresses:
 #: A parameter of this type is the installation's addresses.
 TheAddresses = Annotated[Addresses, Depends()]
 
-
 UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 SHA256_PATTERN = "^[0-9a-f]{64}$"
+LABEL_NAME = "^[A-Za-z0-9][A-Za-z0-9._/-]*$"
+ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
+
+BackendName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
 
 #: Types for parameters in the path.
 RowId = Annotated[str, Path(pattern=UUID_PATTERN)]

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from onnxbisect_api import limits, receiving
+from onnxbisect_api import limits
+from onnxbisect_api.uploads import receiving
 from onnxbisect_db.states import Scope
 from onnxbisect_service.settings import Settings
 from support.api.callers import Callers

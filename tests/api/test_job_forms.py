@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fastapi.exceptions import RequestValidationError
 
-from onnxbisect_api.job_form import JobDocument
-from onnxbisect_api.model_form import ModelForm
-from onnxbisect_api.receiving import UploadQuota
+from onnxbisect_api.submission.job_form import JobDocument
+from onnxbisect_api.uploads.model_form import ModelForm
+from onnxbisect_api.uploads.receiving import UploadQuota
 from onnxbisect_db import jobs, retention
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from onnxbisect_api.job_request import JobRequest
+from onnxbisect_api.submission.job_request import JobRequest
 from onnxbisect_db import jobs, notices, probes, queues, searches, workers
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import Fault, JobState, Stage

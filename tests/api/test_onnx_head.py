@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxbisect_api.model_form import OnnxHead, begins_like_a_model
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.uploads.model_form import OnnxHead, begins_like_a_model
 from support.api.callers import Callers
 from support.api.model_bytes import model
 

@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 
 from onnxbisect.errors import ModelError, OptionError
 from onnxbisect_api.access import Admin, Reader, Submitter
-from onnxbisect_api.listing import PagedRows
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.parameters import RowId, TheService
-from onnxbisect_api.problems import missing
+from onnxbisect_api.views.listing import PagedRows
 from onnxbisect_db.errors import DiskFullError, IdempotencyError, JobStateError, TooLargeError, UnknownModelError
 from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.service import Service

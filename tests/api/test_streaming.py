@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from onnxbisect_api import receiving
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.uploads import receiving
 from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import Scope

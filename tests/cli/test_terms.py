@@ -30,7 +30,7 @@ from onnxbisect.terms import (
     terms_of,
     values_of,
 )
-from onnxbisect_api.job_request import PrecisionRequest, RepairRequest, RequestedTerms
+from onnxbisect_api.submission.job_request import PrecisionRequest, RepairRequest, RequestedTerms
 from onnxbisect_cli.main import app
 from onnxbisect_cli.parameters import option_name
 from onnxbisect_service.search_spec import RepairSpec, SearchSpec

@@ -10,9 +10,8 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Reader
-from onnxbisect_api.job_request import BackendName
-from onnxbisect_api.parameters import RowView, TheService
-from onnxbisect_api.problems import missing
+from onnxbisect_api.errors.problems import missing
+from onnxbisect_api.parameters import BackendName, RowView, TheService
 from onnxbisect_backends import registry
 from onnxbisect_db import queues, workers
 

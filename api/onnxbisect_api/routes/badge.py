@@ -17,10 +17,10 @@ from onnxbisect.language import english
 from onnxbisect.report.text import clip, plural
 from onnxbisect.verdict import Status
 from onnxbisect_api.access import Reader
+from onnxbisect_api.errors.problems import Problem, missing
 from onnxbisect_api.headers import tag_of, unchanged
-from onnxbisect_api.listing import TheLabels
 from onnxbisect_api.parameters import UUID_PATTERN, TheAddresses, TheService
-from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.views.listing import TheLabels
 from onnxbisect_db import jobs, tokens
 from onnxbisect_db.states import JobState, Scope
 from onnxbisect_db.tables import Job, Token

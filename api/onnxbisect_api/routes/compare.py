@@ -10,9 +10,9 @@ from onnxbisect.report.compare import Comparison as ReportComparison
 from onnxbisect.report.compare import compare
 from onnxbisect.report.contents import Report
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.found import document_of, job_of, report_of
+from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.parameters import UUID_PATTERN, TheService
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.views.found import document_of, job_of, report_of
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
 

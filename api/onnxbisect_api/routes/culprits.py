@@ -13,12 +13,20 @@ from onnxbisect.language import english
 from onnxbisect.report.text import clip, code, fence, table
 from onnxbisect.verdict import Status
 from onnxbisect_api.access import IN_TURN, Caller, Reader, Submitter
-from onnxbisect_api.found import CulpritFileName, answered
-from onnxbisect_api.job_request import ONE_LINE, BackendName
-from onnxbisect_api.listing import PagedRows, TheLabels
-from onnxbisect_api.parameters import SHA256_PATTERN, Addresses, RowId, RowView, TheAddresses, TheService
-from onnxbisect_api.problems import missing
+from onnxbisect_api.errors.problems import missing
+from onnxbisect_api.parameters import (
+    ONE_LINE,
+    SHA256_PATTERN,
+    Addresses,
+    BackendName,
+    RowId,
+    RowView,
+    TheAddresses,
+    TheService,
+)
 from onnxbisect_api.routes.reports import FILE
+from onnxbisect_api.views.found import CulpritFileName, answered
+from onnxbisect_api.views.listing import PagedRows, TheLabels
 from onnxbisect_db import culprits
 from onnxbisect_db.culprit_overview import Cost, costs
 from onnxbisect_db.culprits import CulpritFilter, TargetVersion, versions_of

@@ -13,10 +13,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api.access import AccessControl, Caller, Listener, demand_good
-from onnxbisect_api.found import job_of
+from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.limits import Turns
 from onnxbisect_api.parameters import RowId, TheService
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.views.found import job_of
 from onnxbisect_db import events, tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState

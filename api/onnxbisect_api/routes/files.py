@@ -6,9 +6,9 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.language import english
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.parameters import Sha256, TheAddresses, TheService
-from onnxbisect_api.problems import missing
-from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
+from onnxbisect_api.uploads.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import retention, uploads
 from onnxbisect_db.files import StoredFile
 

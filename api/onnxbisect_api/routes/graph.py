@@ -11,12 +11,12 @@ from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect.unitset import chosen
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.found import document_of, job_of, search_of
+from onnxbisect_api.errors.problems import Problem, missing
 from onnxbisect_api.headers import tag_of, unchanged
 from onnxbisect_api.parameters import RowId, TheService
-from onnxbisect_api.problems import Problem, missing
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.units import Networks, PassedUnitsCache, StatesView, of_report, packed, so_far
+from onnxbisect_api.views.found import document_of, job_of, search_of
+from onnxbisect_api.views.units import Networks, PassedUnitsCache, StatesView, of_report, packed, so_far
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Search
 

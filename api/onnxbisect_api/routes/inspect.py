@@ -13,9 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from onnxbisect import input_value
 from onnxbisect.language import english
 from onnxbisect_api.access import AccessControl, Inspector
-from onnxbisect_api.job_request import InputShapes, InputValues, TargetRequest
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.parameters import SHA256_PATTERN, TheService
-from onnxbisect_api.problems import missing
+from onnxbisect_api.submission.job_request import InputShapes, InputValues, TargetRequest
 from onnxbisect_backends import remote
 from onnxbisect_db import models
 from onnxbisect_db.tables import StoredModel

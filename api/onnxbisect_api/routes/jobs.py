@@ -10,18 +10,26 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.language import english
 from onnxbisect.verdict import Status
-from onnxbisect_api import job_form
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Reader, Submitter, Uploader, demand_good
-from onnxbisect_api.job_form import FormRoute, JobDocument
-from onnxbisect_api.job_making import create_job, create_jobs, demand_can_take, validate_terms
-from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
-from onnxbisect_api.job_view import JobView, JobViewData, PartsSubmitted, SubmittedView, job_view
-from onnxbisect_api.listing import PagedRows, TheLabels
-from onnxbisect_api.model_form import ReceivedForm
-from onnxbisect_api.model_upload import note_form, receive_form
-from onnxbisect_api.parameters import SHA256_PATTERN, IdempotencyKey, RowId, TheAddresses, TheService
-from onnxbisect_api.problems import missing
+from onnxbisect_api.errors.problems import missing
+from onnxbisect_api.parameters import (
+    ONE_LINE,
+    SHA256_PATTERN,
+    BackendName,
+    IdempotencyKey,
+    RowId,
+    TheAddresses,
+    TheService,
+)
 from onnxbisect_api.routes.events import TheWatch
+from onnxbisect_api.submission import job_form
+from onnxbisect_api.submission.job_form import FormRoute, JobDocument
+from onnxbisect_api.submission.job_making import create_job, create_jobs, demand_can_take, validate_terms
+from onnxbisect_api.submission.job_request import JobRequest
+from onnxbisect_api.uploads.model_form import ReceivedForm
+from onnxbisect_api.uploads.model_upload import note_form, receive_form
+from onnxbisect_api.views.job_view import JobView, JobViewData, PartsSubmitted, SubmittedView, job_view
+from onnxbisect_api.views.listing import PagedRows, TheLabels
 from onnxbisect_db import jobs, lifecycle, retention
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job

@@ -8,13 +8,13 @@ from onnxbisect.drawing import model_explorer
 from onnxbisect.drawing.network import Network, dumped
 from onnxbisect.language import english
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.found import document_of, job_of, report_of, search_of
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.headers import tag_of, unchanged
 from onnxbisect_api.parameters import RowId, TheService
-from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.graph import graph_of
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.units import Networks
+from onnxbisect_api.views.found import document_of, job_of, report_of, search_of
+from onnxbisect_api.views.units import Networks
 
 router = APIRouter(tags=["reports"])
 

@@ -11,13 +11,13 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.language import english
-from onnxbisect_api import listing
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
-from onnxbisect_api.model_form import ReceivedForm
-from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
+from onnxbisect_api.errors.problems import Problem, missing
 from onnxbisect_api.parameters import Addresses, RowView, Sha256, TheAddresses, TheService
-from onnxbisect_api.problems import Problem, missing
-from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
+from onnxbisect_api.uploads.model_form import ReceivedForm
+from onnxbisect_api.uploads.model_upload import ModelFile, note, note_form, receive_form
+from onnxbisect_api.uploads.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
+from onnxbisect_api.views import listing
 from onnxbisect_db import models, retention
 from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.service import Service

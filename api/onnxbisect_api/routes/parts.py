@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 from onnxbisect.language import english
 from onnxbisect.report import parts
 from onnxbisect_api.access import IN_TURN, Reader
+from onnxbisect_api.errors.problems import Problem, missing
 from onnxbisect_api.headers import tag_of, unchanged
-from onnxbisect_api.listing import TheLabels
-from onnxbisect_api.overviews import labelled, named, newest, table_of
 from onnxbisect_api.parameters import TheService
-from onnxbisect_api.problems import Problem, missing
 from onnxbisect_api.routes.reports import ReportForm, preferred_form
+from onnxbisect_api.views.listing import TheLabels
+from onnxbisect_api.views.overviews import labelled, named, newest, table_of
 from onnxbisect_db import jobs
 from onnxbisect_db.states import JobState
 

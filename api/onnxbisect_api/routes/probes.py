@@ -11,11 +11,11 @@ from onnxbisect.language import english
 from onnxbisect.unitset import size, spell
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_api.access import Reader
-from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.listing import PagedRows
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.parameters import RowId, RowView, TheService
-from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import TargetNumber
+from onnxbisect_api.views.found import job_of, search_of
+from onnxbisect_api.views.listing import PagedRows
 from onnxbisect_db import probe_queries
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe, Search

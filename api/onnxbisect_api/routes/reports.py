@@ -12,7 +12,10 @@ from onnxbisect.report.files import FILE_NAMES, FORMS
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.found import (
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.headers import tag_of, unchanged
+from onnxbisect_api.parameters import RowId, TheService, language_of
+from onnxbisect_api.views.found import (
     CulpritFileName,
     PrecisionFileName,
     RepairFileName,
@@ -27,10 +30,7 @@ from onnxbisect_api.found import (
     search_of,
     stored,
 )
-from onnxbisect_api.headers import tag_of, unchanged
-from onnxbisect_api.overviews import labelled, overview_of
-from onnxbisect_api.parameters import RowId, TheService, language_of
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.views.overviews import labelled, overview_of
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service

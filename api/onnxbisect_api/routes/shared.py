@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api.access import AccessControl, Caller
-from onnxbisect_api.found import culprit_sha256, job_of, search_of, stored
+from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.parameters import RowId, TheService
-from onnxbisect_api.problems import Problem
 from onnxbisect_api.routes.reports import FILE, CulpritNumber, TargetNumber
+from onnxbisect_api.views.found import culprit_sha256, job_of, search_of, stored
 from onnxbisect_db import tokens
 from onnxbisect_db.database import now
 from onnxbisect_db.states import Scope

@@ -8,8 +8,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from onnxbisect.language import english
 from onnxbisect_api.access import Admin
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.parameters import RowId, RowView, TheService
-from onnxbisect_api.problems import missing
 from onnxbisect_db import tokens
 from onnxbisect_db.errors import QuotaError
 from onnxbisect_db.states import Scope

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Caller
-from onnxbisect_api.job_request import WebhookRequest
-from onnxbisect_api.listing import PagedRows
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.parameters import RowId, RowView, TheService
-from onnxbisect_api.problems import missing
+from onnxbisect_api.submission.job_request import WebhookRequest
+from onnxbisect_api.views.listing import PagedRows
 from onnxbisect_db import deliveries, endpoints
 from onnxbisect_db.errors import QuotaError
 from onnxbisect_db.states import DeliveryState, WebhookFormat

@@ -9,9 +9,8 @@ from fastapi.responses import RedirectResponse
 
 from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Reader
-from onnxbisect_api.job_request import BackendName
-from onnxbisect_api.parameters import TheService
-from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.errors.problems import Problem, missing
+from onnxbisect_api.parameters import BackendName, TheService
 from onnxbisect_api.routes.backends import BackendView, backend_views, worker_views
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import queues

@@ -12,10 +12,10 @@ from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_words import numbers
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.found import job_of
 from onnxbisect_api.parameters import UUID_PATTERN, TheService
 from onnxbisect_api.routes.compare import Compared, Pair, compare_jobs
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.views.found import job_of
 from onnxbisect_db import jobs
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search

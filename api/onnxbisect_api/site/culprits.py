@@ -13,15 +13,14 @@ from pydantic import BeforeValidator, StringConstraints
 from onnxbisect.language import english
 from onnxbisect.report.contents import culprit_dir_name
 from onnxbisect_api.access import IN_TURN, Reader, Submitter
-from onnxbisect_api.found import culprit_sha256, document_of, job_of, report_of, search_of
-from onnxbisect_api.job_request import ONE_LINE, BackendName
-from onnxbisect_api.parameters import RowId, TheAddresses, TheService
-from onnxbisect_api.problems import missing
+from onnxbisect_api.errors.problems import missing
+from onnxbisect_api.parameters import ONE_LINE, BackendName, RowId, TheAddresses, TheService
 from onnxbisect_api.routes import culprits as rest
 from onnxbisect_api.routes.culprits import CulpritChange, CulpritView, OpenOrKnown, culprit_views
 from onnxbisect_api.routes.reports import CulpritNumber
 from onnxbisect_api.routes.shared import NETRON, issue_ticket, shared_file
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.views.found import culprit_sha256, document_of, job_of, report_of, search_of
 from onnxbisect_db import culprit_overview
 from onnxbisect_db.culprits import CulpritFilter
 from onnxbisect_db.states import CulpritState

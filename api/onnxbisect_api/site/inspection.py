@@ -10,16 +10,16 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.language import english
-from onnxbisect_api import mistakes
 from onnxbisect_api.access import Caller, Inspector, Submitter, Uploader
-from onnxbisect_api.job_form import FormRoute
-from onnxbisect_api.job_request import TargetRequest
+from onnxbisect_api.errors import mistakes
+from onnxbisect_api.errors.problems import Problem, status_and_sentence
 from onnxbisect_api.parameters import SHA256_PATTERN, TheService
-from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.backends import backend_views
 from onnxbisect_api.routes.inspect import InspectRequest, inspect_model
 from onnxbisect_api.site import new_fields, new_upload
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.submission.job_form import FormRoute
+from onnxbisect_api.submission.job_request import TargetRequest
 from onnxbisect_service.service import Service
 
 _forms = APIRouter(route_class=FormRoute)

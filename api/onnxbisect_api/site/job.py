@@ -19,7 +19,17 @@ from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import overview_page
 from onnxbisect.report.reading import translated_report
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Listener, Reader, Submitter, demand_good
-from onnxbisect_api.found import (
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.limits import Turns
+from onnxbisect_api.parameters import Addresses, RowId, TheAddresses, TheService, language_of
+from onnxbisect_api.routes import jobs
+from onnxbisect_api.routes.events import TheWatch, Watch
+from onnxbisect_api.routes.reports import ReportForm
+from onnxbisect_api.site.job_page_data import JobPageData, job_page_data
+from onnxbisect_api.site.rendering import fragment, page
+from onnxbisect_api.submission.job_making import asked_before, create_job, validate_terms
+from onnxbisect_api.submission.job_request import RepairRequest
+from onnxbisect_api.views.found import (
     culprit_file_address,
     culprit_number,
     document_of,
@@ -27,18 +37,8 @@ from onnxbisect_api.found import (
     precision_document,
     repair_document,
 )
-from onnxbisect_api.job_making import asked_before, create_job, validate_terms
-from onnxbisect_api.job_request import RepairRequest
-from onnxbisect_api.limits import Turns
-from onnxbisect_api.overviews import labelled, overview_of
-from onnxbisect_api.parameters import Addresses, RowId, TheAddresses, TheService, language_of
-from onnxbisect_api.problems import Problem
-from onnxbisect_api.routes import jobs
-from onnxbisect_api.routes.events import TheWatch, Watch
-from onnxbisect_api.routes.reports import ReportForm
-from onnxbisect_api.site.job_page_data import JobPageData, job_page_data
-from onnxbisect_api.site.rendering import fragment, page
-from onnxbisect_api.units import Names, PassedUnitsCache, of_report
+from onnxbisect_api.views.overviews import labelled, overview_of
+from onnxbisect_api.views.units import Names, PassedUnitsCache, of_report
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service

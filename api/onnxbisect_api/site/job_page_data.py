@@ -16,10 +16,10 @@ from onnxbisect.report.text import duration, plural
 from onnxbisect.unitset import size
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_api.access import Caller
-from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.job_view import JobView, JobViewData, TargetView, job_view
 from onnxbisect_api.parameters import Addresses
-from onnxbisect_api.units import PassedUnitsCache, StatesView, so_far
+from onnxbisect_api.views.found import job_of, search_of
+from onnxbisect_api.views.job_view import JobView, JobViewData, TargetView, job_view
+from onnxbisect_api.views.units import PassedUnitsCache, StatesView, so_far
 from onnxbisect_db import measurements, probe_queries, search_queue
 from onnxbisect_db.repairs import changed_model
 from onnxbisect_db.states import JobState, Stage

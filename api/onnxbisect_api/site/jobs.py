@@ -10,13 +10,12 @@ from pydantic import BeforeValidator, StringConstraints
 
 from onnxbisect.language import english
 from onnxbisect.verdict import Status
-from onnxbisect_api import listing
 from onnxbisect_api.access import Reader
-from onnxbisect_api.job_request import ONE_LINE, BackendName
-from onnxbisect_api.job_view import JobView, JobViewData, job_view
-from onnxbisect_api.parameters import UUID_PATTERN, TheAddresses, TheService
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.parameters import ONE_LINE, UUID_PATTERN, BackendName, TheAddresses, TheService
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.views import listing
+from onnxbisect_api.views.job_view import JobView, JobViewData, job_view
 from onnxbisect_db import jobs, workers
 from onnxbisect_db.states import JobState
 

@@ -11,16 +11,16 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.language import english
 from onnxbisect.precision.wanted import Low, Metric
 from onnxbisect.terms import SearchTerms, terms_of
-from onnxbisect_api import job_making
 from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
-from onnxbisect_api.found import job_of
-from onnxbisect_api.job_form import FormRoute
-from onnxbisect_api.job_request import RequestedTerms
+from onnxbisect_api.errors.problems import Problem, status_and_sentence
 from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, Addresses, TheAddresses, TheService
-from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.backends import BackendView, OptionView, backend_views
 from onnxbisect_api.site import new_fields, new_upload
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.submission import job_making
+from onnxbisect_api.submission.job_form import FormRoute
+from onnxbisect_api.submission.job_request import RequestedTerms
+from onnxbisect_api.views.found import job_of
 from onnxbisect_db import jobs, workers
 from onnxbisect_db.errors import UnknownModelError
 from onnxbisect_service.service import Service

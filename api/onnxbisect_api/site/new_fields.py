@@ -13,12 +13,13 @@ from onnxbisect.language import english
 from onnxbisect.precision.wanted import Metric
 from onnxbisect.report.text import clip
 from onnxbisect.terms import PrecisionGoal, SearchTerms, TermField, requested, terms_of
-from onnxbisect_api import listing, mistakes
 from onnxbisect_api.access import Caller
-from onnxbisect_api.job_request import RequestedTerms, TargetRequest
-from onnxbisect_api.model_form import PartWriter
-from onnxbisect_api.problems import Problem
-from onnxbisect_api.receiving import DOCUMENT_BYTES
+from onnxbisect_api.errors import mistakes
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.submission.job_request import RequestedTerms, TargetRequest
+from onnxbisect_api.uploads.model_form import PartWriter
+from onnxbisect_api.uploads.receiving import DOCUMENT_BYTES
+from onnxbisect_api.views import listing
 from onnxbisect_db import models
 from onnxbisect_db.tables import StoredModel
 

@@ -8,11 +8,11 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.language import english
 from onnxbisect_api.access import Caller
-from onnxbisect_api.model_form import NoModel, PartWriter, ReceivedForm
-from onnxbisect_api.model_upload import note_form, receive_form
-from onnxbisect_api.problems import Problem
-from onnxbisect_api.receiving import DIGESTS, UploadQuota, upload_quota
+from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.site.new_fields import SAMPLE, SAMPLES, FormValues
+from onnxbisect_api.uploads.model_form import NoModel, PartWriter, ReceivedForm
+from onnxbisect_api.uploads.model_upload import note_form, receive_form
+from onnxbisect_api.uploads.receiving import DIGESTS, UploadQuota, upload_quota
 from onnxbisect_db import uploads
 from onnxbisect_db.files import StoredFile, Unfinished
 from onnxbisect_service.service import Service

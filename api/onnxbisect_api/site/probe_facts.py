@@ -10,9 +10,9 @@ from onnxbisect.language import english
 from onnxbisect.report.contents import probe_name
 from onnxbisect.unitset import UnitSet, indices_of, members, of, size, spell
 from onnxbisect_api.access import Caller
-from onnxbisect_api.found import document_of, job_of
-from onnxbisect_api.problems import missing
-from onnxbisect_api.units import Names, PassedUnitsCache, StatesView, of_report, so_far
+from onnxbisect_api.errors.problems import missing
+from onnxbisect_api.views.found import document_of, job_of
+from onnxbisect_api.views.units import Names, PassedUnitsCache, StatesView, of_report, so_far
 from onnxbisect_db import probe_queries
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_service.service import Service

@@ -17,13 +17,13 @@ from onnxbisect.report.contents import probe_name
 from onnxbisect.report.text import clip
 from onnxbisect.unitset import UnitSet, full, size
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.found import job_of, search_of
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.parameters import RowId, TheService
-from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import TargetNumber
 from onnxbisect_api.site.probe_facts import nested, parents, probe_facts
 from onnxbisect_api.site.rendering import page
-from onnxbisect_api.units import Names
+from onnxbisect_api.views.found import job_of, search_of
+from onnxbisect_api.views.units import Names
 from onnxbisect_db.probe_queries import ProbeSummary, summaries
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Job, Search

@@ -22,8 +22,8 @@ from onnxbisect.language import LANGUAGES, _, english, marked, translate, within
 from onnxbisect.report.html import compile_all, environment, stylesheet
 from onnxbisect.report.text import plural
 from onnxbisect_api.access import Caller
+from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.parameters import language_of
-from onnxbisect_api.problems import missing
 from onnxbisect_db.states import Scope
 
 router = APIRouter()

@@ -8,8 +8,8 @@ from fastapi.responses import RedirectResponse
 
 from onnxbisect.language import english, named
 from onnxbisect_api.access import COOKIE, AccessControl, address_of, demand_own_page
+from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.parameters import LANGUAGE_COOKIE, TheService
-from onnxbisect_api.problems import Problem
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db.tokens import SESSION_LASTS
 from onnxbisect_service.service import Service

@@ -13,7 +13,7 @@ from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument
 from onnxbisect.remedies.summary import called, groups, headline, left_groups, numbers, outcome
-from onnxbisect_api.found import PRECISION_FOLDER, precision_file_address
+from onnxbisect_api.views.found import PRECISION_FOLDER, precision_file_address
 from onnxbisect_db.tables import Search
 
 #: Most nodes of a replacement that is drawn.

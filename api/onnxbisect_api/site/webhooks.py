@@ -12,14 +12,14 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect_api import mistakes
 from onnxbisect_api.access import Admin, Caller
-from onnxbisect_api.listing import PagedRows
+from onnxbisect_api.errors import mistakes
+from onnxbisect_api.errors.problems import status_and_sentence
 from onnxbisect_api.parameters import RowId, TheService
-from onnxbisect_api.problems import status_and_sentence
 from onnxbisect_api.routes import webhooks as rest
 from onnxbisect_api.routes.webhooks import EndpointRequest, EndpointView
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.views.listing import PagedRows
 from onnxbisect_db.states import ANNOUNCED, DeliveryState, EventType, WebhookFormat
 from onnxbisect_service.chat_messages import LABELS
 from onnxbisect_service.service import Service

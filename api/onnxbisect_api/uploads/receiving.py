@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onnxbisect.language import english
-from onnxbisect_api.problems import Problem, answer
+from onnxbisect_api.errors.problems import Problem, answer
 from onnxbisect_db import uploads
 from onnxbisect_db.errors import QuotaError, TooLargeError
 from onnxbisect_service.service import Service

@@ -12,9 +12,8 @@ from pydantic import AfterValidator
 
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
-from onnxbisect_api.job_request import LABEL_NAME, ONE_LINE
-from onnxbisect_api.parameters import UUID_PATTERN
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.parameters import LABEL_NAME, ONE_LINE, UUID_PATTERN
 from onnxbisect_backends.options import unknown
 
 #: The error for an invalid cursor.

@@ -9,7 +9,7 @@ from onnxbisect.report import words
 from onnxbisect.report.overview import AskedModel, Overview, TargetReport, overview
 from onnxbisect.report.parts import ModelPart, PartsTable, parts_table
 from onnxbisect.report.text import clip
-from onnxbisect_api.found import document_of
+from onnxbisect_api.views.found import document_of
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service

@@ -16,8 +16,8 @@ from python_multipart.multipart import parse_options_header
 
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
-from onnxbisect_api.problems import Problem
-from onnxbisect_api.receiving import UploadQuota
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.uploads.receiving import UploadQuota
 from onnxbisect_db.files import StoredFile, Unfinished
 
 #: Protobuf tags of ModelProto's fields: those with numbers, and those with a length.

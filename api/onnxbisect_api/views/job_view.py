@@ -10,14 +10,14 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.report.words import computes_others
 from onnxbisect.verdict import Status
-from onnxbisect_api.found import (
+from onnxbisect_api.parameters import Addresses, RowView
+from onnxbisect_api.views.found import (
     PRECISION_FOLDER,
     REPAIR_FOLDER,
     culprit_file_address,
     precision_file_address,
     repair_file_address,
 )
-from onnxbisect_api.parameters import Addresses, RowView
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import COMPILING, Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search

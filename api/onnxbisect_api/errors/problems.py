@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from onnxbisect.errors import OnnxBisectError, ShortageError, shortage
 from onnxbisect.language import english
-from onnxbisect_api import mistakes
+from onnxbisect_api.errors import mistakes
 from onnxbisect_api.headers import SECURITY
 from onnxbisect_db.errors import (
     CulpritStateError,

@@ -8,8 +8,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from onnxbisect.report.text import clip
-from onnxbisect_api.model_form import ModelForm, OnnxHead, ReceivedForm, Texts
-from onnxbisect_api.receiving import DIGESTS, receive, upload_quota
+from onnxbisect_api.uploads.model_form import ModelForm, OnnxHead, ReceivedForm, Texts
+from onnxbisect_api.uploads.receiving import DIGESTS, receive, upload_quota
 from onnxbisect_db import models
 from onnxbisect_db.files import StoredFile, Unfinished
 from onnxbisect_db.tables import StoredModel

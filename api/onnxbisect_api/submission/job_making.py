@@ -11,11 +11,11 @@ from onnxbisect.language import english
 from onnxbisect.terms import SearchTerms, requested
 from onnxbisect_api import health
 from onnxbisect_api.access import Caller
-from onnxbisect_api.job_request import PartRequest, RequestedTerms, TargetRequest
-from onnxbisect_api.job_view import JobViewData, PartsSubmitted, SubmittedView, job_view
-from onnxbisect_api.overviews import PART, PARTS
+from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.parameters import Addresses
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.submission.job_request import PartRequest, RequestedTerms, TargetRequest
+from onnxbisect_api.views.job_view import JobViewData, PartsSubmitted, SubmittedView, job_view
+from onnxbisect_api.views.overviews import PART, PARTS
 from onnxbisect_backends import registry, remote
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.other_options import OtherOptions

@@ -13,8 +13,8 @@ from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 from onnxbisect.language import english
 from onnxbisect.report.contents import Report
 from onnxbisect_api.access import Caller
+from onnxbisect_api.errors.problems import Problem, missing
 from onnxbisect_api.headers import unchanged
-from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db import jobs
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from starlette.routing import Match
 from starlette.types import Scope
 
-from onnxbisect_api.job_making import ValidTerms
-from onnxbisect_api.job_request import RequestedTerms
-from onnxbisect_api.problems import Problem
-from onnxbisect_api.receiving import DOCUMENT_BYTES, is_form
+from onnxbisect_api.errors.problems import Problem
+from onnxbisect_api.submission.job_making import ValidTerms
+from onnxbisect_api.submission.job_request import RequestedTerms
+from onnxbisect_api.uploads.receiving import DOCUMENT_BYTES, is_form
 
 _FIELD = "job"
 

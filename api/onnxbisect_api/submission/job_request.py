@@ -21,19 +21,16 @@ from onnxbisect.errors import OptionError
 from onnxbisect.precision.wanted import Metric, wanted
 from onnxbisect.report.text import clip
 from onnxbisect.terms import PrecisionTerms, RepairTerms, SearchTerms, made, terms_of
-from onnxbisect_api.parameters import SHA256_PATTERN
+from onnxbisect_api.parameters import LABEL_NAME, ONE_LINE, SHA256_PATTERN, BackendName
 from onnxbisect_db.states import EventType, WebhookFormat
 from onnxbisect_service.chat_messages import WITH_SECRET
 from onnxbisect_service.search_spec import RepairSpec
 
 #: The largest dimension; ONNX stores dimensions as int64.
 _LARGEST = 2**63 - 1
-LABEL_NAME = "^[A-Za-z0-9][A-Za-z0-9._/-]*$"
-ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
 
 LabelName = Annotated[str, StringConstraints(pattern=LABEL_NAME, max_length=64)]
 LabelValue = Annotated[str, StringConstraints(pattern=ONE_LINE, min_length=1, max_length=255)]
-BackendName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
 _OptionName = Annotated[str, StringConstraints(pattern=ONE_LINE, min_length=1, max_length=128)]
 _OptionText = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=4096)]
 _Number = Annotated[float, Field(allow_inf_nan=False)]
