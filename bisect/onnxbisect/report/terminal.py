@@ -1,5 +1,8 @@
 """The report as plain lines for the terminal. No colours: the command line may add them."""
 
+from collections.abc import Iterator
+from itertools import chain
+
 from rich.cells import cell_len
 
 from onnxbisect.language import _
@@ -67,50 +70,29 @@ def culprit_lines(document: Report, width: int) -> list[str]:
         if heading and len(groups) > 1:
             shown.append(clip(heading, width))
         for row in rows:
-            shown += [grid.pop(0), *_source(row, width), *_about(row, width)]
+            shown += [grid.pop(0), *_about(row, width)]
     if sentence := culprit_words.lines_missing(document):
         shown.append(sentence)
     return shown
 
 
-def _source(row: CulpritGroup, width: int) -> list[str]:
-    """The code of the line in the row, or all lines where there are several."""
-    found = row.sources
-    if len(found) == 1:
-        return [clip(f"       {found[0].code}", width)] if found[0].code else []
-    shown = [clip(f"       {it.counted}", width) for it in found[:_LINES]]
-    return [*shown, *([f"       {_('and {more} more', more=len(found) - _LINES)}"] if len(found) > _LINES else [])]
-
-
 def _about(row: CulpritGroup, width: int) -> list[str]:
-    """The lines below a row."""
-    culprit = row.culprit
-    shown = [clip(f"       {words.failure(culprit)}", width)]
-    if inner := words.refused_within(culprit):
-        shown.append(clip(f"       {inner}", width))
+    """The lines below a row: its lines of source, of which the table names the first, and what is known of it."""
+    culprit, sources, largest = row.culprit, row.sources, row.culprit["largest_passing"]
+    clipped = [sources[0].code] if len(sources) == 1 else [it.counted for it in sources[:_LINES]]
+    clipped += [_("and {more} more", more=len(sources) - _LINES)] if len(sources) > _LINES else []
+    clipped += [words.failure(culprit), words.refused_within(culprit)]
+    whole = [clean(words.certainty(culprit)), "" if len(row.members) > 1 else words.inferred(culprit)]
     if len(row.members) > 1:
         numbers = ", ".join(map(str, row.numbers))
-        said = _("in {count} variants: culprits {numbers}", count=len(row.members), numbers=numbers)
-        shown.append(clip(f"       {said}", width))
-        if row.variants:
-            shown.append(clip(f"       {row.variants}", width))
-    if doubt := words.certainty(culprit):
-        shown.append(f"       {clean(doubt)}")
-    if len(row.members) == 1 and (sentence := words.inferred(culprit)):
-        shown.append(f"       {sentence}")
-    if limit := words.at_most(culprit):
-        shown.append(f"       {limit}")
-    if culprit["largest_passing"]:
-        shown.append(
-            "       "
-            + _(
-                "the largest piece that compiles has {units}",
-                units=plural(culprit["largest_passing"]["size"], "unit"),
-            )
-        )
+        clipped += [_("in {count} variants: culprits {numbers}", count=len(row.members), numbers=numbers), row.variants]
+    whole.append(words.at_most(culprit))
+    if largest:
+        whole.append(_("the largest piece that compiles has {units}", units=plural(largest["size"], "unit")))
+    below = [clip(f"       {it}", width) for it in clipped if it] + [f"       {it}" for it in whole if it]
     if row.replace_by:
-        shown.append(clip(("       " + _("replace by {replace_by}", replace_by=row.replace_by)), width))
-    return shown
+        below.append(clip("       " + _("replace by {replace_by}", replace_by=row.replace_by), width))
+    return below
 
 
 def instead_lines(document: Report, width: int) -> list[str]:
@@ -175,127 +157,75 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: TypedCo
         shown.append("  " + _("next: {sentence}", sentence=clean(step.sentence)) + (":" if step.command else ""))
         if step.command:
             shown.append(f"        {clean(step.command)}")
+    culprits = (cause_lines(document, width), culprit_lines(document, width), instead_lines(document, width))
+    for block in filter(None, (*culprits, *_of_the_model(document, width))):
+        shown += ["", *block]
     stats = document["stats"]
     cached = (" " + _("and {answers}", answers=plural(stats["cached"], "known answer"))) if stats["cached"] else ""
-    for block in (
-        cause_lines(document, width),
-        culprit_lines(document, width),
-        instead_lines(document, width),
-        _alternatives(document, width),
-        _needs_context(document, width),
-        _modules(document, width),
-        _ops(document, width),
-        _partition(document, width),
-        _tables(document, width),
-        _preflight(document, width),
-        _notes(document),
-        [
-            _(
-                "{calls}{cached} in {rounds}, {seconds} ({compiling} compiling)",
-                calls=plural(stats["compiler_calls"], "compiler call"),
-                cached=cached,
-                rounds=plural(stats["rounds"], "round"),
-                seconds=duration(stats["wall_seconds"]),
-                compiling=duration(stats["compile_seconds"]),
-            ),
-            *([_("Report: {files}", files=f"{clean(files)}/report.html")] if files else []),
-        ],
-    ):
-        if block:
-            shown += ["", *block]
+    cost = _(
+        "{calls}{cached} in {rounds}, {seconds} ({compiling} compiling)",
+        calls=plural(stats["compiler_calls"], "compiler call"),
+        cached=cached,
+        rounds=plural(stats["rounds"], "round"),
+        seconds=duration(stats["wall_seconds"]),
+        compiling=duration(stats["compile_seconds"]),
+    )
+    shown += ["", cost, *([_("Report: {files}", files=f"{clean(files)}/report.html")] if files else [])]
     return [line.rstrip() for line in shown]
 
 
-def _needs_context(document: Report, width: int) -> list[str]:
-    groups = document["needs_context"]
-    if not groups:
-        return []
-    rows = []
-    for group in groups:
-        around = group["passes_with"]
+def _of_the_model(document: Report, width: int) -> Iterator[list[str]]:
+    """What is said beside the culprits, a section each; those without anything to say are left out."""
+    if tried := document.get("alternatives"):
+        outcomes = [(reading.options_text(one), reading.options_outcome(document, one)) for one in tried]
+        grid = aligned(outcomes, [34, max(24, width - 38)])
+        yield [_("Other options"), *grid, f"  {reading.options_cost(document)}"]
+    groups = []
+    for group in document["needs_context"]:
+        around, places = group["passes_with"], plural(len(group["occurrences"]), "place")
         within = _("within {units}", units=plural(around["size"], "unit")) if around else _("within the remainder")
-        rows.append(
-            (
-                ops_of(group),
-                plural(len(group["occurrences"]), "place"),
-                _("passes {within}", within=within),
-                first_node(group),
-            )
-        )
-    grid = aligned(rows, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
-    return [_("Needs context: fails only when cut out; compiles inside the model"), *grid]
-
-
-def _alternatives(document: Report, width: int) -> list[str]:
-    tried = document.get("alternatives", ())
-    if not tried:
-        return []
-    rows = [(reading.options_text(one), reading.options_outcome(document, one)) for one in tried]
-    return [_("Other options"), *aligned(rows, [34, max(24, width - 38)]), f"  {reading.options_cost(document)}"]
-
-
-def _modules(document: Report, width: int) -> list[str]:
-    found = reading.telling_modules(document)
-    if not found:
-        return []
-    rows = [
-        (reading.module_name(it), plural(it["size"], "unit"), reading.module_answer(it))
-        for it in found[: reading.MODULES]
-    ]
-    more = [("  " + _("and {more} more", more=len(found) - reading.MODULES))] if len(found) > reading.MODULES else []
-    return [_("Modules"), *aligned(rows, [40, 12, max(20, width - 60)], keep_end=(0,)), *more]
-
-
-def _ops(document: Report, width: int) -> list[str]:
-    groups: dict[str, list[str]] = {}
+        groups.append((ops_of(group), places, _("passes {within}", within=within), first_node(group)))
+    if groups:
+        grid = aligned(groups, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
+        yield [_("Needs context: fails only when cut out; compiles inside the model"), *grid]
+    if modules := reading.telling_modules(document):
+        answers = [
+            (reading.module_name(it), plural(it["size"], "unit"), reading.module_answer(it))
+            for it in modules[: reading.MODULES]
+        ]
+        left = len(modules) - reading.MODULES
+        more = ["  " + _("and {more} more", more=left)] if left > 0 else []
+        yield [_("Modules"), *aligned(answers, [40, 12, max(20, width - 60)], keep_end=(0,)), *more]
+    ops: dict[str, list[str]] = {}
     for row in document["op_table"]:
-        groups.setdefault(words.op_verdict(document, row), []).append(
-            f"{clip(op_name(row['domain'], row['op']), 40)} "
-            + (f"{row['failing']}/{row['nodes']}" if row["verdict"] == "mixed" else str(row["nodes"]))
-        )
-    labels = max(map(cell_len, groups), default=0)
-    shown = []
-    for verdict, items in groups.items():
-        shown += wrapped(f"  {padded(verdict, labels)}  ", items, width, at_most=3 if verdict == _("compiles") else 8)
-    return [_("Ops"), *shown] if shown else []
-
-
-def _partition(document: Report, width: int) -> list[str]:
-    pieces = document["partition"]
-    if not pieces or (len(pieces) == 1 and not document["culprits"]):
-        return []
-    if len(pieces) == 1:
-        return [_("On the NPU: 1 piece of {units}", units=plural(pieces[0]["size"], "unit"))]
-    sizes, units = [str(piece["size"]) for piece in pieces], _(" units")
-    label = _("On the NPU: {pieces} of", pieces=plural(len(pieces), "piece")) + " "
+        count = f"{row['failing']}/{row['nodes']}" if row["verdict"] == "mixed" else str(row["nodes"])
+        name = clip(op_name(row["domain"], row["op"]), 40)
+        ops.setdefault(words.op_verdict(document, row), []).append(f"{name} {count}")
+    if ops:
+        column, most = max(map(cell_len, ops)), {_("compiles"): 3}
+        lists = (wrapped(f"  {padded(it, column)}  ", ops[it], width, at_most=most.get(it, 8)) for it in ops)
+        yield [_("Ops"), *chain.from_iterable(lists)]
+    pieces = [piece["size"] for piece in document["partition"]]
+    label, units = _("On the NPU: {pieces} of", pieces=plural(len(pieces), "piece")) + " ", _(" units")
     if len(pieces) > _PIECES:
-        largest = sorted((piece["size"] for piece in pieces), reverse=True)[:_PIECES]
-        return [label + _("{sizes} and fewer units", sizes=", ".join(map(str, largest)))]
-    return wrapped(label, sizes, width - len(units), at_most=2, end=units)
-
-
-def _tables(document: Report, width: int) -> list[str]:
+        largest = ", ".join(map(str, sorted(pieces, reverse=True)[:_PIECES]))
+        yield [label + _("{sizes} and fewer units", sizes=largest)]
+    elif len(pieces) > 1:
+        yield wrapped(label, list(map(str, pieces)), width - len(units), at_most=2, end=units)
+    elif pieces and document["culprits"]:
+        yield [_("On the NPU: 1 piece of {units}", units=plural(pieces[0], "unit"))]
     sizes = {probe["id"]: probe["size"] for probe in document["probes"]}
-    shown = []
+    tables = []
     for table in document["tables"]:
         part = sizes[table["probe"]]
         of_what = f" ({plural(part, 'unit')})" if part < document["model"]["units"] else ""
-        shown.append(clip(f"{table['title']}{of_what}: {reading.table_summary(table)}", width))
-    return shown
-
-
-def _preflight(document: Report, width: int) -> list[str]:
-    found = [finding for finding in document["preflight"] if finding["severity"] == "error"]
-    return (
-        [_("Preflight"), *(clip(f"  {finding['id']}: {finding['detail']}", width) for finding in found)]
-        if found
-        else []
-    )
-
-
-def _notes(document: Report) -> list[str]:
-    """What loading the model could not establish, in full, because the diagnosis rests on it."""
+        tables.append(clip(f"{table['title']}{of_what}: {reading.table_summary(table)}", width))
+    yield tables
+    if errors := [finding for finding in document["preflight"] if finding["severity"] == "error"]:
+        yield [_("Preflight"), *(clip(f"  {finding['id']}: {finding['detail']}", width) for finding in errors)]
+    # what loading the model could not establish, in full, because the diagnosis rests on it
     notes = document["model"]["notes"]
     if document["verdict"] != "pass":  # a value that the user knows may be all that the model lacks
         notes = [*notes, *(words.stop(it["detail"]) for it in document["preflight"] if it["id"] == _ADVICE)]
-    return [_("About the model"), *(f"  {clean(note)}" for note in notes)] if notes else []
+    if notes:
+        yield [_("About the model"), *(f"  {clean(note)}" for note in notes)]
