@@ -1,8 +1,10 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
+from collections.abc import Iterator
+
 from onnxbisect.language import _
 from onnxbisect.report import culprit_words, reading, words
-from onnxbisect.report.contents import Report, culprit_dir_name
+from onnxbisect.report.contents import Report, culprit_dir_name, op_name
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.reading import NextStep, next_steps, translated_report
 from onnxbisect.report.text import clip, code, duration, fence, listed, plain, plural, table
@@ -27,28 +29,8 @@ def markdown(document: Report) -> str:
         f"**{plain(document['certificate']['sentence'])}**",
         *map(_step, next_steps(document)),
         *_certificate(document),
-        *_causes(document),
-        *_culprits(document),
-        *_alternatives(document),
-        *_needs_context(document),
-        *_modules(document),
-        ("## " + _("Ops")),
-        table(
-            (_("op"), _("nodes"), _("verdict"), _("refused"), _("proof")),
-            (
-                (
-                    code(f"{row['domain']}::{row['op']}" if row["domain"] else row["op"], cell=True),
-                    str(row["nodes"]),
-                    words.op_verdict(document, row),
-                    str(row["failing"] or ""),
-                    ", ".join(row["proof"]),
-                )
-                for row in document["op_table"]
-            ),
-        ),
-        *_partition(document),
-        *_tables(document),
-        *_preflight(document),
+        *_about_culprits(document),
+        *_about_the_model(document),
         _(
             "{calls} in {rounds}, {cached} answered from the verdict base; compiling {compiling}, engine "
             "{engine}, wall {wall}. Model {sha}: {nodes}, {units}, {variants}.",
@@ -79,29 +61,12 @@ def culprit_readme(document: Report, number: int) -> str:
         else _("does not compile")
     )
     title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} {fails}"
-    folder = f"culprits/{culprit_dir_name(number, culprit['ops'])}"
     name, target = code(document["model"]["name"]), code(words.target(document["target"]))
-    blocks = [
-        title,
-        *(
-            _reproduce(document, name, target, folder)
-            if culprit["repro"]
-            else [_("Refused by {target}, in {name}.", target=target, name=name)]
-        ),
-        ("## " + _("What it proves")),
-        *_findings(document, culprit),
-        *more,
-        *([("## " + _("What next")), *map(_step, steps)] if (steps := next_steps(document)) else []),
-        _("Culprit {id}, report of model {sha}.", id=code(culprit["id"]), sha=code(document["model"]["sha256"][:12])),
-    ]
-    return "\n\n".join(blocks) + "\n"
-
-
-def _reproduce(document: Report, name: str, target: str, folder: str) -> list[str]:
     where = _("In the folder of this file:")
     if document["target"]["backend"] == "command" and "reproduce" not in document:
         where = _("In the folder where the command was given, with the path of this `model.onnx`:")
-    return [
+    folder = f"culprits/{culprit_dir_name(number, culprit['ops'])}"
+    reproduce = [
         _(
             "`model.onnx` is the smallest part of {name} that {target} refuses, `compiler.log` what the compiler said.",
             name=name,
@@ -111,6 +76,16 @@ def _reproduce(document: Report, name: str, target: str, folder: str) -> list[st
         where,
         fence(reading.reproducing_command(document, "model.onnx", folder)),
     ]
+    blocks = [
+        title,
+        *(reproduce if culprit["repro"] else [_("Refused by {target}, in {name}.", target=target, name=name)]),
+        ("## " + _("What it proves")),
+        *_findings(document, culprit),
+        *more,
+        *([("## " + _("What next")), *map(_step, steps)] if (steps := next_steps(document)) else []),
+        _("Culprit {id}, report of model {sha}.", id=code(culprit["id"]), sha=code(document["model"]["sha256"][:12])),
+    ]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _certificate(document: Report) -> list[str]:
@@ -126,92 +101,77 @@ def _certificate(document: Report) -> list[str]:
     return ["\n".join(items)] if items else []
 
 
-def _causes(document: Report) -> list[str]:
-    causes = culprit_words.leading(document)
-    if not causes:
-        return []
-    numbers = {culprit["id"]: str(number) for number, culprit in enumerate(document["culprits"], 1)}
-    rows = (
-        (
-            code(culprit_words.sentence(cause), cell=True),
-            ", ".join(numbers[identity] for identity in cause["culprits"] if identity in numbers),
-            ", ".join(code(culprit_words.compiles(one), cell=True) for one in cause["contrast"]),
-            ", ".join(code(text, cell=True) for text in cause["fits_too"]),
-        )
-        for cause in causes
-    )
-    return [
-        ("## " + _("Causes")),
-        f"**{plain(culprit_words.cause_count(document))}**",
-        table((_("refused"), _("culprits"), _("compiles"), _("or it is")), rows),
-    ]
-
-
-def _culprits(document: Report) -> list[str]:
-    culprits = document["culprits"]
-    if not culprits:
-        return []
-    # One row for each op, with the numbers of its variants; columns that would be empty are left out.
-    found = [row for _, rows in culprit_words.rows(document) for row in rows]
-    columns = {
-        "#": [", ".join(map(str, row.numbers)) for row in found],
-        _("where"): [", ".join(code(clip(it.text, 160), cell=True) for it in row.sources[:_LINES]) for row in found],
-        _("ops"): [" + ".join(code(op, cell=True) for op in row.culprit["ops"][:8]) for row in found],
-        _("variants differ in"): [code(clip(row.variants, 160), cell=True) if row.variants else "" for row in found],
-        _("places"): [str(row.places) for row in found],
-        _("the compiler says"): [code(clip(words.failure(row.culprit), 160), cell=True) for row in found],
-        _("replace by"): [code(row.replace_by, cell=True) if row.replace_by else "" for row in found],
-    }
-    shown = {head: cells for head, cells in columns.items() if any(cells)}
-    blocks = [
-        ("## " + _("Culprits")),
-        words.stop(culprit_words.place_count(document)),
-        table(tuple(shown), zip(*shown.values(), strict=True)),
-        *([plain(sentence)] if (sentence := culprit_words.lines_missing(document)) else []),
-    ]
-    for number, culprit in enumerate(culprits, 1):
-        blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
-        if instead := _instead(document, culprit):
-            blocks += [_("What passes instead:"), *instead]
-        if culprit["repro"]:
-            blocks.append(
-                _("Reproduce: {command}", command=code(reading.reproducing_command(document, culprit["repro"])))
+def _about_culprits(document: Report) -> Iterator[str]:
+    """Causes, culprits, other options, and what fails only when it is cut out."""
+    if causes := culprit_words.leading(document):
+        number_of = culprit_words.numbers(document)
+        rows = (
+            (
+                code(culprit_words.sentence(cause), cell=True),
+                ", ".join(str(number_of[identity]) for identity in cause["culprits"] if identity in number_of),
+                ", ".join(code(culprit_words.compiles(one), cell=True) for one in cause["contrast"]),
+                ", ".join(code(text, cell=True) for text in cause["fits_too"]),
             )
-    return blocks
+            for cause in causes
+        )
+        yield "## " + _("Causes")
+        yield f"**{plain(culprit_words.cause_count(document))}**"
+        yield table((_("refused"), _("culprits"), _("compiles"), _("or it is")), rows)
+    # One row for each op, with the numbers of its variants; columns that would be empty are left out.
+    if found := [row for _heading, rows in culprit_words.rows(document) for row in rows]:
+        sources = ((code(clip(it.text, 160), cell=True) for it in row.sources[:_LINES]) for row in found)
+        columns = {
+            "#": [", ".join(map(str, row.numbers)) for row in found],
+            _("where"): list(map(", ".join, sources)),
+            _("ops"): [" + ".join(code(op, cell=True) for op in row.culprit["ops"][:8]) for row in found],
+            _("variants differ in"): [code(clip(row.variants, 160), cell=True) for row in found],
+            _("places"): [str(row.places) for row in found],
+            _("the compiler says"): [code(clip(words.failure(row.culprit), 160), cell=True) for row in found],
+            _("replace by"): [code(row.replace_by, cell=True) for row in found],
+        }
+        shown = {head: cells for head, cells in columns.items() if any(cells)}
+        yield "## " + _("Culprits")
+        yield words.stop(culprit_words.place_count(document))
+        yield table(tuple(shown), zip(*shown.values(), strict=True))
+        if sentence := culprit_words.lines_missing(document):
+            yield plain(sentence)
+    for number, culprit in enumerate(document["culprits"], 1):
+        yield f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}"
+        yield from _findings(document, culprit)
+        if instead := _instead(document, culprit):
+            yield _("What passes instead:")
+            yield from instead
+        if culprit["repro"]:
+            command = reading.reproducing_command(document, culprit["repro"])
+            yield _("Reproduce: {command}", command=code(command))
+    if tried := document.get("alternatives"):
+        options = (
+            (
+                code(reading.options_text(one), cell=True),
+                code(one["version"], cell=True),
+                code(clip(reading.options_outcome(document, one), 300), cell=True),
+            )
+            for one in tried[:_ROWS]
+        )
+        yield "## " + _("Other options")
+        yield words.stop(reading.options_cost(document))
+        yield table((_("option"), _("version"), _("what it takes")), options)
+    if document["needs_context"]:
+        groups = (
+            (
+                " + ".join(code(op, cell=True) for op in group["ops"][:8]),
+                str(len(group["occurrences"])),
+                plural(around["size"], "unit") if (around := group["passes_with"]) else _("the remainder"),
+            )
+            for group in document["needs_context"]
+        )
+        yield "## " + _("Needs context")
+        yield _("These fail only when they are cut out; inside the model they compile.")
+        yield table((_("ops"), _("places"), _("passes within")), groups)
 
 
 def _step(step: NextStep) -> str:
     return _("Next: {sentence}", sentence=plain(step.sentence)) + (f": {code(step.command)}" if step.command else "")
-
-
-def _modules(document: Report) -> list[str]:
-    found = reading.telling_modules(document)
-    if not found:
-        return []
-    rows = (
-        (code(reading.module_name(it), cell=True), str(it["size"]), code(reading.module_answer(it), cell=True))
-        for it in found[:_ROWS]
-    )
-    return [("## " + _("Modules")), table((_("module"), _("units"), _("answer")), rows)]
-
-
-def _alternatives(document: Report) -> list[str]:
-    tried = document.get("alternatives", ())
-    if not tried:
-        return []
-    rows = (
-        (
-            code(reading.options_text(one), cell=True),
-            code(one["version"], cell=True),
-            code(clip(reading.options_outcome(document, one), 300), cell=True),
-        )
-        for one in tried[:_ROWS]
-    )
-    return [
-        ("## " + _("Other options")),
-        words.stop(reading.options_cost(document)),
-        table((_("option"), _("version"), _("what it takes")), rows),
-    ]
 
 
 def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
@@ -264,69 +224,56 @@ def _instead(document: Report, culprit: CulpritEntry) -> list[str]:
     return ["\n".join(items)] if items else []
 
 
-def _needs_context(document: Report) -> list[str]:
-    if not document["needs_context"]:
-        return []
-    rows = []
-    for group in document["needs_context"]:
-        around = group["passes_with"]
-        rows.append(
+def _about_the_model(document: Report) -> Iterator[str]:
+    """Modules, ops, pieces, the compiler's tables, and what the preflight found."""
+    if modules := reading.telling_modules(document):
+        answers = (
+            (code(reading.module_name(it), cell=True), str(it["size"]), code(reading.module_answer(it), cell=True))
+            for it in modules[:_ROWS]
+        )
+        yield "## " + _("Modules")
+        yield table((_("module"), _("units"), _("answer")), answers)
+    ops = (
+        (
+            code(op_name(row["domain"], row["op"]), cell=True),
+            str(row["nodes"]),
+            words.op_verdict(document, row),
+            str(row["failing"] or ""),
+            ", ".join(row["proof"]),
+        )
+        for row in document["op_table"]
+    )
+    yield "## " + _("Ops")
+    yield table((_("op"), _("nodes"), _("verdict"), _("refused"), _("proof")), ops)
+    if document["partition"]:
+        pieces = (
             (
-                " + ".join(code(op, cell=True) for op in group["ops"][:8]),
-                str(len(group["occurrences"])),
-                plural(around["size"], "unit") if around else _("the remainder"),
+                str(number),
+                str(piece["size"]),
+                code(piece["nodes"][0], cell=True),
+                code(piece["nodes"][-1], cell=True),
+                piece["proof"],
             )
+            for number, piece in enumerate(document["partition"], 1)
         )
-    return [
-        ("## " + _("Needs context")),
-        _("These fail only when they are cut out; inside the model they compile."),
-        table((_("ops"), _("places"), _("passes within")), rows),
-    ]
-
-
-def _partition(document: Report) -> list[str]:
-    if not document["partition"]:
-        return []
-    rows = [
-        (
-            str(number),
-            str(piece["size"]),
-            code(piece["nodes"][0], cell=True),
-            code(piece["nodes"][-1], cell=True),
-            piece["proof"],
-        )
-        for number, piece in enumerate(document["partition"], 1)
-    ]
-    return [
-        ("## " + _("What can run on the NPU")),
-        table((_("piece"), _("units"), _("first node"), _("last node"), _("proof")), rows),
-    ]
-
-
-def _tables(document: Report) -> list[str]:
-    blocks = []
+        yield "## " + _("What can run on the NPU")
+        yield table((_("piece"), _("units"), _("first node"), _("last node"), _("proof")), pieces)
     for found in document["tables"]:
-        rows = ([code(cell, cell=True) for cell in row] for row in found["rows"][:_ROWS])
-        left = len(found["rows"]) - _ROWS
-        blocks += [
-            f"## {plain(found['title'])}",
-            f"{plain(reading.table_summary(found))} ({found['probe']})",
-            table([plain(column) for column in found["columns"]], rows),
-            *([_("and {left} more rows (see `report.json`)", left=left)] if left > 0 else []),
-        ]
-    return blocks
-
-
-def _preflight(document: Report) -> list[str]:
-    if not document["preflight"]:
-        return []
-    rows = [
-        (
-            words.named(row["severity"]),
-            code(row["id"], cell=True),
-            code(row["detail"], cell=True),
-            code(row["fix"], cell=True),
+        yield f"## {plain(found['title'])}"
+        yield f"{plain(reading.table_summary(found))} ({found['probe']})"
+        cells = ([code(cell, cell=True) for cell in row] for row in found["rows"][:_ROWS])
+        yield table([plain(column) for column in found["columns"]], cells)
+        if (left := len(found["rows"]) - _ROWS) > 0:
+            yield _("and {left} more rows (see `report.json`)", left=left)
+    if document["preflight"]:
+        findings = (
+            (
+                words.named(it["severity"]),
+                code(it["id"], cell=True),
+                code(it["detail"], cell=True),
+                code(it["fix"], cell=True),
+            )
+            for it in document["preflight"]
         )
-        for row in document["preflight"]
-    ]
-    return [("## " + _("Preflight")), table((_("severity"), _("check"), _("seen"), _("what to do")), rows)]
+        yield "## " + _("Preflight")
+        yield table((_("severity"), _("check"), _("seen"), _("what to do")), findings)
