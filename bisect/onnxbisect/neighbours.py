@@ -23,7 +23,7 @@ from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.proof import random_feeds
 from onnxbisect.rewrites import NotApplicable
 
@@ -160,7 +160,7 @@ class _Neighbours:
         if form is None or domain_of(self._node) or not OLDEST < form.until <= self._facts.opsets.get("", 0):
             return
         try:
-            change = lower_opset.apply(self._file, Reader(tool="", newest_opset=form.until - 1))
+            change = lower_opset.apply(self._file, ToolLimits(tool="", newest_opset=form.until - 1))
         except NotApplicable:
             return
         yield from self._valid(f"{self._op} as operator set {form.until - 1} has it", change.proto)

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model import load
-from onnxbisect.preflight import Finding, Reader, Severity, after_pass, checks, preflight, structure
+from onnxbisect.preflight import Finding, Severity, ToolLimits, after_pass, checks, preflight, structure
 from onnxbisect.probe_format import ProbeFormat
 
 PLAIN = "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
@@ -339,13 +339,13 @@ def test_functions_that_multiply_are_looked_at_once(tmp_path):
     assert found["schema-function-op"].nodes == ("call",)
 
 
-def concerning(reader: Reader, proto: onnx.ModelProto, folder: Path) -> list[Finding]:
+def concerning(reader: ToolLimits, proto: onnx.ModelProto, folder: Path) -> list[Finding]:
     onnx.save(proto, folder / "m.onnx")
     return list(preflight(load(folder / "m.onnx"), reader))
 
 
 def test_a_file_newer_than_the_tool_reads_is_the_first_thing_said_of_it(tmp_path: Path) -> None:
-    reader = Reader(tool="Chipper", newest_ir=9, newest_opset=19)
+    reader = ToolLimits(tool="Chipper", newest_ir=9, newest_opset=19)
     proto = parse(PLAIN, opset=20, ir_version=10)
     found = concerning(reader, proto, tmp_path)
     assert [(f.id, f.severity, f.detail) for f in found[:2]] == [
@@ -358,17 +358,17 @@ def test_a_file_newer_than_the_tool_reads_is_the_first_thing_said_of_it(tmp_path
 
 
 def test_a_file_older_than_the_tool_reads_in_full_is_a_warning(tmp_path: Path) -> None:
-    found = concerning(Reader(tool="Chipper", oldest_opset=17), parse(PLAIN, opset=10), tmp_path)
+    found = concerning(ToolLimits(tool="Chipper", oldest_opset=17), parse(PLAIN, opset=10), tmp_path)
     assert (found[0].id, found[0].severity) == ("opset-older-than-tool", Severity.WARNING)
     assert found[0].detail == "opset 10, Chipper reads all ops from 17 on"
     assert "opset-too-old" not in {f.id for f in found}
     assert "opset-older-than-tool" not in {
-        f.id for f in concerning(Reader(tool="Chipper", oldest_opset=17), parse(PLAIN, opset=17), tmp_path)
+        f.id for f in concerning(ToolLimits(tool="Chipper", oldest_opset=17), parse(PLAIN, opset=17), tmp_path)
     }
 
 
 def test_what_is_advised_for_a_file_that_is_too_new_makes_it_old_enough(tmp_path: Path) -> None:
-    found = concerning(Reader(tool="Chipper", newest_ir=9), parse(PLAIN, ir_version=10), tmp_path)
+    found = concerning(ToolLimits(tool="Chipper", newest_ir=9), parse(PLAIN, ir_version=10), tmp_path)
     (newer,) = [f for f in found if f.id == "ir-newer-than-tool"]
     python, *arguments = shlex.split(newer.fix.partition(": ")[2].removesuffix("."))
     assert python == "python"
@@ -377,20 +377,22 @@ def test_what_is_advised_for_a_file_that_is_too_new_makes_it_old_enough(tmp_path
 
 
 def test_a_file_that_the_tool_reads_gives_no_alarm(tmp_path: Path) -> None:
-    reader = Reader(tool="Chipper", newest_ir=10, newest_opset=20)
+    reader = ToolLimits(tool="Chipper", newest_ir=10, newest_opset=20)
     ids = {f.id for f in concerning(reader, parse(PLAIN, opset=20, ir_version=10), tmp_path)}
     assert not ids & {"ir-newer-than-tool", "opset-newer-than-tool", "ir-version-too-new", "opset-too-new"}
     # of a tool that does not say what it reads, only what is true of tools in general
-    ids = {f.id for f in concerning(Reader(tool="Chipper"), parse(PLAIN, opset=20, ir_version=10), tmp_path)}
+    ids = {f.id for f in concerning(ToolLimits(tool="Chipper"), parse(PLAIN, opset=20, ir_version=10), tmp_path)}
     assert {"ir-version-too-new", "opset-too-new"} <= ids
 
 
 def test_what_the_format_of_probes_hides_is_said_of_the_file(tmp_path: Path) -> None:
     proto = parse("g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }")
-    plain = {f.id: f for f in concerning(Reader(tool="Chipper"), proto, tmp_path)}
+    plain = {f.id: f for f in concerning(ToolLimits(tool="Chipper"), proto, tmp_path)}
     prepared = {
         f.id: f
-        for f in concerning(Reader(tool="Chipper", probe_format=ProbeFormat(explicit_defaults=True)), proto, tmp_path)
+        for f in concerning(
+            ToolLimits(tool="Chipper", probe_format=ProbeFormat(explicit_defaults=True)), proto, tmp_path
+        )
     }
     assert plain["missing-default-attr"].severity is Severity.WARNING
     assert prepared["missing-default-attr"].severity is Severity.ERROR
@@ -398,7 +400,7 @@ def test_what_the_format_of_probes_hides_is_said_of_the_file(tmp_path: Path) -> 
 
 
 def test_an_error_is_none_to_a_tool_that_takes_the_model(tmp_path: Path) -> None:
-    reader = Reader(tool="Chipper", newest_ir=9, probe_format=ProbeFormat(explicit_defaults=True))
+    reader = ToolLimits(tool="Chipper", newest_ir=9, probe_format=ProbeFormat(explicit_defaults=True))
     proto = parse("g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }", ir_version=10)
     found = {finding.id: finding for finding in after_pass(reader, concerning(reader, proto, tmp_path))}
     assert found["ir-newer-than-tool"].severity is Severity.WARNING
@@ -421,7 +423,7 @@ def test_a_loop_whose_condition_is_made_of_itself_is_described(tmp_path: Path) -
     assert "control-flow" in findings(proto, tmp_path)
 
 
-QNN = Reader(tool="Qualcomm QNN (onnxruntime-qnn)")
+QNN = ToolLimits(tool="Qualcomm QNN (onnxruntime-qnn)")
 
 
 @pytest.mark.parametrize("id_", [check.id for check in checks() if QNN.tool in check.taken_by])
@@ -429,7 +431,7 @@ def test_what_a_tool_was_seen_to_compile_is_no_error_for_it(id_: str, tmp_path: 
     path = tmp_path / "m.onnx"
     onnx.save(CASES[id_][0], path)
     found = {finding.id: finding for finding in preflight(load(path), QNN)}[id_]
-    other = {finding.id: finding for finding in preflight(load(path), Reader(tool="Chipper"))}[id_]
+    other = {finding.id: finding for finding in preflight(load(path), ToolLimits(tool="Chipper"))}[id_]
     assert found.severity is Severity.WARNING
     assert found.why.endswith(f"{QNN.tool} was seen to compile a model with it.")
     assert "QNN" not in other.why
@@ -441,7 +443,7 @@ def test_a_written_reduction_is_an_error_for_the_tool_that_refuses_it(tmp_path: 
     onnx.save(proto, path)
     refuses = ProbeFormat(unwritten_defaults=("ScatterND.reduction", "ScatterElements.reduction"))
     seen = {
-        tool: {it.id: it for it in preflight(load(path), Reader(tool=tool, probe_format=probe_format))}
+        tool: {it.id: it for it in preflight(load(path), ToolLimits(tool=tool, probe_format=probe_format))}
         for tool, probe_format in (("refuses", refuses), ("RKNN-Toolkit2", ProbeFormat()))
     }
     severities = [found["explicit-reduction-none"].severity for found in seen.values()]

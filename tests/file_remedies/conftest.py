@@ -8,12 +8,12 @@ import pytest
 
 from onnxbisect.file_remedies import ChangedCopy, File, repaired
 from onnxbisect.model import load
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.proof import Tolerance, compare, edge_feeds, random_feeds
 from support.file_remedies import Repair, Same, Save
 
 #: What remedies are tried with where a test says nothing else.
-READER = Reader(tool="Chipper", newest_ir=9, newest_opset=17)
+READER = ToolLimits(tool="Chipper", newest_ir=9, newest_opset=17)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def save(tmp_path: Path) -> Save:
 def repair() -> Repair:
     """Applies remedies to a file; `shapes` are the user's."""
 
-    def applied(path: Path, *remedies: str, reader: Reader = READER, **shapes: Sequence[int]) -> ChangedCopy:
+    def applied(path: Path, *remedies: str, reader: ToolLimits = READER, **shapes: Sequence[int]) -> ChangedCopy:
         return repaired(File.of(load(path, input_shapes=shapes)), remedies, reader)
 
     return applied

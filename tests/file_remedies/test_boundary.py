@@ -7,7 +7,7 @@ import pytest
 
 from onnxbisect.file_remedies import REMEDIES, File, candidates, promising
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.preflight import Reader, Severity, preflight
+from onnxbisect.preflight import Severity, ToolLimits, preflight
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import random_feeds
 from onnxbisect.remedies import OrtProver, Samples
@@ -31,8 +31,8 @@ vad (float[1,4] x, int64 sr) => (float[1,4] y, bool slow)
 LIMITS = ProbeFormat(min_input_rank=1, min_output_rank=1, longest_name=127, output_dtypes=frozenset({"float"}))
 
 
-def reader(probe_format: ProbeFormat = LIMITS) -> Reader:
-    return Reader(tool="tool", probe_format=probe_format)
+def reader(probe_format: ProbeFormat = LIMITS) -> ToolLimits:
+    return ToolLimits(tool="tool", probe_format=probe_format)
 
 
 def found(model: object, probe_format: ProbeFormat = LIMITS) -> dict[str, str]:

@@ -11,7 +11,7 @@ from onnxbisect.file_remedies import MOST_CANDIDATES, REMEDIES, ChangedCopy, Fil
 from onnxbisect.file_remedies.candidates import Applied
 from onnxbisect.model import load
 from onnxbisect.model.gate import complaint
-from onnxbisect.preflight import NEWER_THAN_TOOL, REFUSED_AT_BOUNDARY, Reader, checks, preflight
+from onnxbisect.preflight import NEWER_THAN_TOOL, REFUSED_AT_BOUNDARY, ToolLimits, checks, preflight
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.rewrites import Exactness
@@ -25,7 +25,7 @@ SHAPES = {
 }
 
 
-def of(path: Path, reader: Reader, **shapes: list[int]) -> list[ChangedCopy]:
+def of(path: Path, reader: ToolLimits, **shapes: list[int]) -> list[ChangedCopy]:
     model = load(path, input_shapes=shapes)
     return list(candidates(model, preflight(model, reader), reader))
 
@@ -41,7 +41,7 @@ FOLDABLE = """g (float[2,3] x) => (float[2,3] y) <float zero = {0}> {
 
 def test_a_file_that_is_too_new_is_answered_by_its_version_alone_first(save: Save) -> None:
     path = save(FOLDABLE, ir_version=10)
-    found = of(path, Reader(tool="Chipper", newest_ir=9, newest_opset=19))
+    found = of(path, ToolLimits(tool="Chipper", newest_ir=9, newest_opset=19))
 
     assert applied(found) == [
         ["lower-ir-version"],
@@ -56,13 +56,13 @@ def test_a_file_that_is_too_new_is_answered_by_its_version_alone_first(save: Sav
 
 
 def test_a_file_that_is_newer_in_both_ways_is_lowered_in_both_at_once(save: Save) -> None:
-    found = of(save(FOLDABLE, opset=20, ir_version=10), Reader(tool="Chipper", newest_ir=9, newest_opset=19))
+    found = of(save(FOLDABLE, opset=20, ir_version=10), ToolLimits(tool="Chipper", newest_ir=9, newest_opset=19))
     assert applied(found)[0] == ["lower-opset", "lower-ir-version"]
 
 
 def test_reductions_that_a_tool_may_not_read_are_written_as_before(save: Save, same: Same) -> None:
     path = save("g (float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { y = ReduceMean(x, a) }", opset=18)
-    (candidate,) = of(path, Reader(tool="Chipper", newest_ir=9, newest_opset=19))
+    (candidate,) = of(path, ToolLimits(tool="Chipper", newest_ir=9, newest_opset=19))
     assert applied([candidate]) == [["axes-to-attributes"]]
     assert [attribute.name for attribute in candidate.proto.graph.node[0].attribute] == ["axes"]
     same(path, candidate.proto)
@@ -76,14 +76,14 @@ def test_there_are_never_more_than_four(save: Save) -> None:
     values = helper.make_tensor("s", onnx.TensorProto.FLOAT, [1], [1.0])
     indices = helper.make_tensor("i", onnx.TensorProto.INT64, [1], [2])
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 3]))
-    found = of(save(proto), Reader(tool="Chipper", newest_ir=9, newest_opset=19))
+    found = of(save(proto), ToolLimits(tool="Chipper", newest_ir=9, newest_opset=19))
     assert 0 < len(found) <= MOST_CANDIDATES
     assert len({tuple(ids) for ids in applied(found)}) == len(found)
 
 
 def test_what_probes_hide_is_done_to_every_candidate_and_is_none_by_itself(save: Save) -> None:
     body = "g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }"
-    reader = Reader(tool="Chipper", newest_ir=9, probe_format=ProbeFormat(explicit_defaults=True))
+    reader = ToolLimits(tool="Chipper", newest_ir=9, probe_format=ProbeFormat(explicit_defaults=True))
     assert applied(of(save(body, ir_version=10), reader)) == [["write-defaults", "lower-ir-version"]]
     assert of(save(body, ir_version=9), reader) == []
 
@@ -92,7 +92,7 @@ def test_dimensions_that_the_user_bound_are_bound_in_every_candidate(save: Save,
     path = save(
         "g (float[batch,3] x) => (float[batch,3] y) { s = Shape(x)  r = Reshape(x, s)  y = Relu(r) }", ir_version=10
     )
-    reader = Reader(tool="Chipper", newest_ir=9)
+    reader = ToolLimits(tool="Chipper", newest_ir=9)
     assert applied(of(path, reader))[0] == ["lower-ir-version"]
 
     first, folded = of(path, reader, x=[2, 3])
@@ -110,13 +110,13 @@ def test_what_functions_hide_is_answered_once_they_are_inlined(save: Save, same:
         Plus (a) => (b) { one = Constant <value_float = 1.0> ()  c = Identity(a)  b = Add(c, one) }""",
         domains=', "my" : 1',
     )
-    (candidate,) = of(path, Reader(tool="Chipper"))
+    (candidate,) = of(path, ToolLimits(tool="Chipper"))
     assert [node.op_type for node in candidate.proto.graph.node] == ["Add"]
     same(path, candidate.proto)
 
 
 def test_a_clean_file_has_none(save: Save) -> None:
-    assert of(save("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"), Reader(tool="Chipper")) == []
+    assert of(save("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"), ToolLimits(tool="Chipper")) == []
 
 
 def test_every_remedy_that_the_preflight_names_answers_that_finding() -> None:
@@ -138,7 +138,7 @@ _ELSEWHERE = (
 @pytest.mark.parametrize("remedy", [remedy.id for remedy in REMEDIES if remedy.id not in _ELSEWHERE])
 def test_small_models_compute_the_same_and_keep_their_interface(remedy: str) -> None:
     tried = 0
-    reader = Reader(tool="Chipper", newest_ir=8, newest_opset=13)
+    reader = ToolLimits(tool="Chipper", newest_ir=8, newest_opset=13)
     for path in sorted(MODELS.glob("*.onnx")):
         model = load(path)
         candidate = repaired(File.of(model), [remedy, "name-nodes"], reader)
@@ -163,7 +163,7 @@ def test_small_models_compute_the_same_and_keep_their_interface(remedy: str) -> 
 def test_real_models_compute_the_same(path: Path) -> None:
     shapes = SHAPES.get(path.stem, {})
     model = load(path, input_shapes=shapes)
-    reader = Reader(tool="Chipper", newest_ir=7, newest_opset=13)
+    reader = ToolLimits(tool="Chipper", newest_ir=7, newest_opset=13)
     found = list(candidates(model, preflight(model, reader), reader))
     assert found
     for candidate in found:

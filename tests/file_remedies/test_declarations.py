@@ -6,7 +6,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.file_remedies import ChangedCopy
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.probe_format import ProbeFormat
 from support.file_remedies import Repair, Same, Save
 
@@ -129,7 +129,7 @@ def test_another_default_that_the_tool_refuses_is_left_out(save: Save, repair: R
     path = save("""g (float[2,1,3] x, float[1,4,3] w, float[1,4,4] r) => (float[1,1,4] h) {
         y, h = RNN <hidden_size = 4, layout = 0> (x, w, r)
     }""")
-    reader = Reader(tool="Chipper", probe_format=ProbeFormat(unwritten_defaults=("RNN.layout",)))
+    reader = ToolLimits(tool="Chipper", probe_format=ProbeFormat(unwritten_defaults=("RNN.layout",)))
     candidate = repair(path, "omit-reduction", reader=reader)
     assert [it.name for it in candidate.proto.graph.node[0].attribute] == ["hidden_size"]
     assert candidate.applied[0].sentence == "layout=0 left out at 1 node"

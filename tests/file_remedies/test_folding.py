@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.file_remedies import File, repaired
 from onnxbisect.model import load
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.proof import Tolerance, compare, random_feeds
 from support.file_remedies import Repair, Same, Save
 
@@ -58,7 +58,7 @@ def test_random_graphs_folded_and_without_copies_compute_the_same(
     onnx.save(proto, path)
     file = File.of(load(path))
     for remedies in (["fold-constants"], ["remove-copies"], ["remove-copies", "fold-constants"]):
-        candidate = repaired(file, remedies, Reader(tool="Chipper"))
+        candidate = repaired(file, remedies, ToolLimits(tool="Chipper"))
         onnx.checker.check_model(candidate.proto)
         assert compare(proto, candidate.proto, random_feeds(proto.graph.input, 2), tolerance=EXACT).agrees
         outputs = {value.name for value in proto.graph.output}

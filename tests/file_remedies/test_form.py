@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.file_remedies import File, form_candidates, repaired
 from onnxbisect.model import load
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.probe_format import ProbeFormat
 from support.file_remedies import Repair, Same, Save
 
@@ -22,7 +22,7 @@ def test_shapes_that_are_known_are_declared(repair: Repair, same: Same, save: Sa
     assert candidate.sentence == "shapes declared of 2 tensors"
     assert {value.name for value in candidate.proto.graph.value_info} == {"a", "b"}
     same(path, candidate.proto)
-    again = repaired(File.of(load(path)), ["declare-shapes"], Reader(tool="Chipper"))
+    again = repaired(File.of(load(path)), ["declare-shapes"], ToolLimits(tool="Chipper"))
     assert again.applied
 
 
@@ -47,7 +47,7 @@ def test_weights_move_into_the_file(tmp_path: Path) -> None:
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
-    candidate = repaired(File.of(load(tmp_path / "m.onnx")), ["weights-inside"], Reader(tool="Chipper"))
+    candidate = repaired(File.of(load(tmp_path / "m.onnx")), ["weights-inside"], ToolLimits(tool="Chipper"))
     assert candidate.sentence == "1 weight stored in the file"
     assert np.array_equal(numpy_helper.to_array(candidate.proto.graph.initializer[0]), numpy_helper.to_array(weight))
 
@@ -56,9 +56,9 @@ def test_only_what_probes_of_the_target_have_is_tried_smallest_first(save: Save)
     model = load(
         save("g (float[2,3] x) => (float[2,3] y) { c = Constant<value_float = 2.0>() a = Mul(x, c) y = Elu(a) }")
     )
-    plain = [candidate.sentence for candidate in form_candidates(model, Reader(tool="Chipper"))]
+    plain = [candidate.sentence for candidate in form_candidates(model, ToolLimits(tool="Chipper"))]
     assert plain == ["shapes declared of 2 tensors"]
     demanding = ProbeFormat(explicit_defaults=True, constants_as_initializers=True)
-    *alone, together = form_candidates(model, Reader(tool="Chipper", probe_format=demanding))
+    *alone, together = form_candidates(model, ToolLimits(tool="Chipper", probe_format=demanding))
     assert [it.applied[0].remedy for it in alone] == ["declare-shapes", "constants-to-initializers", "write-defaults"]
     assert {it.remedy for it in together.applied} == {it.applied[0].remedy for it in alone}

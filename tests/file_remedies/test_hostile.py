@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.file_remedies import REMEDIES, candidates
 from onnxbisect.model import load
-from onnxbisect.preflight import Reader, preflight
+from onnxbisect.preflight import ToolLimits, preflight
 from support.file_remedies import Save
 
 MALFORMED = {
@@ -24,7 +24,7 @@ MALFORMED = {
 def test_malformed_nodes_are_no_crash(body: str, save: Save) -> None:
     path = save(f"g (float[2,3] x) => (float[2,3] y) {{ {body} }}", opset=20, ir_version=10)
     model = load(path)
-    reader = Reader(tool="Chipper", newest_ir=9, newest_opset=11)
+    reader = ToolLimits(tool="Chipper", newest_ir=9, newest_opset=11)
     for candidate in candidates(model, preflight(model, reader), reader):
         assert all(declined.reason for declined in candidate.declined)
 
@@ -60,7 +60,7 @@ def nested_loops(depth: int, rounds: int) -> onnx.ModelProto:
 @pytest.mark.long
 def test_loops_in_loops_do_not_multiply_without_end(save: Save) -> None:
     model = load(save(nested_loops(depth=4, rounds=12)))
-    reader = Reader(tool="Chipper")
+    reader = ToolLimits(tool="Chipper")
     for candidate in candidates(model, preflight(model, reader), reader):
         assert len(candidate.proto.graph.node) < 10_000  # of 20,736 rounds
 

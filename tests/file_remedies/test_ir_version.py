@@ -7,14 +7,14 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxbisect.file_remedies import ChangedCopy
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from support.file_remedies import Repair, Same, Save
 
 NET = "g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { a = Add(x, w)  y = Relu(a) }"
 
 
 def lowered(repair: Repair, path: Path, newest_ir: int = 9) -> ChangedCopy:
-    return repair(path, "lower-ir-version", reader=Reader(tool="Chipper", newest_ir=newest_ir))
+    return repair(path, "lower-ir-version", reader=ToolLimits(tool="Chipper", newest_ir=newest_ir))
 
 
 def test_nothing_else_changes(save: Save, repair: Repair, same: Same) -> None:

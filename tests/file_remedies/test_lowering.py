@@ -18,7 +18,7 @@ from onnx.backend.test.case.test_case import TestCase
 
 from onnxbisect.file_remedies import ChangedCopy, File, repaired
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.rewrites import Exactness
 from support.file_remedies import Repair, Same, Save
 
@@ -34,7 +34,7 @@ def lowered(proto: onnx.ModelProto, to: int) -> ChangedCopy:
     graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
     file = File(proto=proto, types=types, known={}, folder=Path())
-    return repaired(file, ["lower-opset"], Reader(tool="Chipper", newest_opset=to))
+    return repaired(file, ["lower-opset"], ToolLimits(tool="Chipper", newest_opset=to))
 
 
 def outputs(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -249,7 +249,7 @@ def test_newer_operators_are_written_by_their_parts(save: Save, repair: Repair, 
         "{ a = LayerNormalization(x, w)  b = Gelu(a)  y = HardSwish(b) }",
         opset=20,
     )
-    candidate = repair(path, "lower-opset", reader=Reader(tool="Chipper", newest_opset=13))
+    candidate = repair(path, "lower-opset", reader=ToolLimits(tool="Chipper", newest_opset=13))
 
     ops = {node.op_type for node in candidate.proto.graph.node}
     assert "HardSwish" not in {op for op in ops if not onnx.defs.has(op, 13)}
@@ -307,7 +307,7 @@ def test_nodes_that_share_a_name_bring_in_tensors_of_different_ones(save: Save, 
         "{ [n] s = Shape <start = 1> (x)  [n] t = Shape <end = 1> (x)  [m] a = Gelu(x)  [m] y = Gelu(a) }",
         opset=20,
     )
-    candidate = repair(path, "lower-opset", reader=Reader(tool="Chipper", newest_opset=13))
+    candidate = repair(path, "lower-opset", reader=ToolLimits(tool="Chipper", newest_opset=13))
     onnx.checker.check_model(candidate.proto)
     for node in candidate.proto.graph.node:  # the file's own, of which onnxruntime wants each once
         node.ClearField("name")
@@ -323,6 +323,6 @@ def test_parts_in_a_branch_know_what_the_branch_stores(save: Save, repair: Repai
             >
         }"""
     )
-    candidate = repair(path, "lower-opset", reader=Reader(tool="Chipper", newest_opset=13))
+    candidate = repair(path, "lower-opset", reader=ToolLimits(tool="Chipper", newest_opset=13))
     assert candidate.exactness is Exactness.ROUNDING
     same(path, candidate.proto, tolerance=1e-5, edges=False)

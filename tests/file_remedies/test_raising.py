@@ -7,10 +7,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from support.file_remedies import Repair, Same, Save
 
-READER = Reader(tool="Chipper", oldest_opset=17)
+READER = ToolLimits(tool="Chipper", oldest_opset=17)
 #: Operators in forms that they no longer have: the body of a graph from x (2x3x4x4) to y, and its operator set.
 OLD_FORMS = [
     (9, "s = Constant <value = float[4] {1.0, 1.0, 2.0, 2.0}> () y = Upsample <mode = 'linear'> (x, s)"),

@@ -15,7 +15,7 @@ from onnxbisect.file_remedies import as_said
 from onnxbisect.file_remedies.ranks import lowered_ranks
 from onnxbisect.file_remedies.remedy import File, RemediedFile
 from onnxbisect.model import load
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.rewrites import NotApplicable
 from onnxbisect.verdict import Kind, Status, Verdict
 from support.high_ranks import MOVING, high_rank_model
@@ -207,7 +207,7 @@ def test_an_op_without_such_a_form_keeps_its_shape(most: int) -> None:
 )
 def test_a_message_about_ranks_says_which_to_try(message: str, limits: list[int], tmp_path: Path) -> None:
     model = load(saved(tmp_path, WINDOWS))
-    tried = list(as_said(model, Reader(tool="t"), message, ()))
+    tried = list(as_said(model, ToolLimits(tool="t"), message, ()))
     assert [it.sentence.rpartition("more than ")[2][:1] for it in tried] == [str(limit) for limit in limits]
 
 
@@ -219,7 +219,7 @@ def test_nodes_of_high_rank_say_so_where_a_tool_names_no_other(
     nodes: list[str], limits: list[int], tmp_path: Path
 ) -> None:
     model = load(saved(tmp_path, WINDOWS))
-    tried = list(as_said(model, Reader(tool="t"), "these failed", nodes))
+    tried = list(as_said(model, ToolLimits(tool="t"), "these failed", nodes))
     assert [it.sentence.rpartition("more than ")[2][:1] for it in tried] == [str(limit) for limit in limits]
 
 

@@ -25,7 +25,7 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors
 from onnxbisect.model.facts import dims_of
 from onnxbisect.model.values import TensorValues
-from onnxbisect.preflight import DISPUTED, Finding, Reader, after_pass, preflight
+from onnxbisect.preflight import DISPUTED, Finding, ToolLimits, after_pass, preflight
 from onnxbisect.unitset import UnitSet, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
@@ -90,7 +90,7 @@ def sampling(model: Model, calibration: Path | None, count: int, backend: Backen
 _REMEDIES = ("lower-opset", "lower-ir-version")
 
 
-def readable(piece: cut.Piece, model: Model, reader: Reader) -> cut.Piece:
+def readable(piece: cut.Piece, model: Model, reader: ToolLimits) -> cut.Piece:
     """The piece of this model, lowered as far as it can be where it is newer than the tool reads.
 
     Nodes that have another form in the older operator set are written in that form; the others stay as they are.
@@ -101,7 +101,7 @@ def readable(piece: cut.Piece, model: Model, reader: Reader) -> cut.Piece:
     return replace(piece, proto=repaired(file, _REMEDIES, reader).proto)
 
 
-def is_newer(proto: onnx.ModelProto, reader: Reader) -> bool:
+def is_newer(proto: onnx.ModelProto, reader: ToolLimits) -> bool:
     """Whether its version of the format or its operator set is newer than the tool reads."""
     newer_ir = reader.newest_ir is not None and proto.ir_version > reader.newest_ir
     return newer_ir or (reader.newest_opset is not None and _opset(proto) > reader.newest_opset)
@@ -143,9 +143,9 @@ class SearchContext:
         return target_identity(self.target, self.description.probe_format, self.description.environment)
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> ToolLimits:
         """The tool's limits, for the preflight and the file remedies."""
-        return Reader(
+        return ToolLimits(
             tool=self.description.tool,
             newest_ir=self.description.newest_ir,
             newest_opset=self.description.newest_opset,
@@ -308,7 +308,7 @@ def search_context(
     bound = for_model(backend, model.proto.graph)
     description = as_compared(bound, with_known_limits(backend, bound.describe()))
     backend = bound
-    reader = Reader(tool=description.tool, newest_ir=description.newest_ir, newest_opset=description.newest_opset)
+    reader = ToolLimits(tool=description.tool, newest_ir=description.newest_ir, newest_opset=description.newest_opset)
     if description.newer_unfolded and is_newer(model.proto, reader):
         description = replace(description, probe_format=replace(description.probe_format, folds=False))
     demand_static(model, backend, description)

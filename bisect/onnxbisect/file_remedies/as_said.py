@@ -8,14 +8,14 @@ from onnxbisect.file_remedies.candidates import ChangedCopy, with_lower_ranks, w
 from onnxbisect.file_remedies.ranks import USUAL_RANK
 from onnxbisect.model import Model
 from onnxbisect.model.scopes import bodies, captures, constant_names, is_constant
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 
 #: How messages speak of the number of dimensions, as `rank 6`, `5-D` or `6 dimensions`.
 _OF_RANK = re.compile(r"\b(?:ranks?|n?dims?|dimensions?|\d+-?d)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\d.])\d+(?=-?[dD]?\b)(?!\.\d)")
 
 
-def as_said(model: Model, reader: Reader, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
+def as_said(model: Model, reader: ToolLimits, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
     """Files that answer a message, which names these nodes, about the whole model."""
     yield from _within_ranks(model, reader, message, nodes)
     graph = model.proto.graph
@@ -28,7 +28,7 @@ def as_said(model: Model, reader: Reader, message: str, nodes: Collection[str]) 
             yield changed
 
 
-def _within_ranks(model: Model, reader: Reader, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
+def _within_ranks(model: Model, reader: ToolLimits, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
     """The file with fewer dimensions, for a tool whose message speaks of their number, or that names only `nodes` with
     more than four: at most as many as it names, or one less than what it refuses; then at most four.
     """

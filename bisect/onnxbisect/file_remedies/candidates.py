@@ -26,7 +26,7 @@ from onnxbisect.model.model import Bounded, directly
 from onnxbisect.model.order import another_order
 from onnxbisect.model.scopes import constant_names, domain_of, is_constant, opset_versions, walk
 from onnxbisect.model.unused import drop_unused, unused
-from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
+from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Severity, ToolLimits, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints
 
@@ -148,7 +148,7 @@ class ChangedCopy:
         return self if first is None else replace(self, applied=(*first.applied, *self.applied))
 
 
-def promising(model: Model, findings: Iterable[Finding], reader: Reader) -> bool:
+def promising(model: Model, findings: Iterable[Finding], reader: ToolLimits) -> bool:
     """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers, or
     the file may be arranged otherwise.
     """
@@ -162,7 +162,7 @@ def promising(model: Model, findings: Iterable[Finding], reader: Reader) -> bool
 def candidates(
     model: Model,
     findings: Iterable[Finding],
-    reader: Reader,
+    reader: ToolLimits,
     bounded: Bounded = directly,
     hints: Hints = _NO_HINTS,
 ) -> Iterator[ChangedCopy]:
@@ -207,19 +207,19 @@ def candidates(
             yield replace(candidate, needed=needed)
 
 
-def with_weights_inside(model: Model, reader: Reader) -> ChangedCopy | None:
+def with_weights_inside(model: Model, reader: ToolLimits) -> ChangedCopy | None:
     """The file with copies of weights in the bodies that read them; None where none is read from outside."""
     candidate = repaired(File.of(model), {*_BASE, weights_into_bodies.id}, reader)
     return candidate if weights_into_bodies.id in candidate.remedies else None
 
 
-def masks_bounded(model: Model, reader: Reader) -> ChangedCopy | None:
+def masks_bounded(model: Model, reader: ToolLimits) -> ChangedCopy | None:
     """The file with its masks of scores bounded, for a tool that computes other numbers; None without such masks."""
     candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, reader)
     return replace(candidate, needed=True) if bound_masks.id in candidate.remedies else None
 
 
-def arranged_otherwise(model: Model, reader: Reader) -> ChangedCopy | None:
+def arranged_otherwise(model: Model, reader: ToolLimits) -> ChangedCopy | None:
     """The file after its arrangement is changed, for a tool that dies of it; None where nothing changes."""
     candidate = repaired(File.of(model), _ARRANGEMENT.union(_BASE), reader)
     return None if _ARRANGEMENT.isdisjoint(candidate.remedies) else candidate
@@ -232,19 +232,19 @@ def may_have_unusual_forms(model: Model) -> bool:
     return not ops.isdisjoint({"Sqrt", "Div", "Erf", "Reciprocal"}) or any(rank > USUAL_RANK for rank in ranks)
 
 
-def usual_forms(model: Model, reader: Reader) -> dict[str, Exactness]:
+def usual_forms(model: Model, reader: ToolLimits) -> dict[str, Exactness]:
     """The remedies that write an op of the file in a form that compilers know better, and how exact each is there."""
     alone = {remedy: in_usual_forms(model, reader, {remedy}) for remedy in _USUAL_FORMS}
     return {remedy: changed.exactness for remedy, changed in alone.items() if changed is not None}
 
 
-def in_usual_forms(model: Model, reader: Reader, forms: Collection[str]) -> ChangedCopy | None:
+def in_usual_forms(model: Model, reader: ToolLimits, forms: Collection[str]) -> ChangedCopy | None:
     """The file after these of its `usual_forms`, for a tool that dies of it; None where they change nothing."""
     candidate = repaired(File.of(model), {*_BASE, *forms}, reader)
     return None if set(forms).isdisjoint(candidate.remedies) else candidate
 
 
-def with_newer_forms(model: Model, reader: Reader, ops: Collection[str]) -> ChangedCopy | None:
+def with_newer_forms(model: Model, reader: ToolLimits, ops: Collection[str]) -> ChangedCopy | None:
     """The file in a newer operator set; None where the tool is known to read its own, or one of the `ops` has no newer
     form there.
     """
@@ -258,7 +258,7 @@ def with_newer_forms(model: Model, reader: Reader, ops: Collection[str]) -> Chan
     return replace(candidate, needed=True)
 
 
-def with_lower_ranks(model: Model, reader: Reader, most: int) -> ChangedCopy | None:
+def with_lower_ranks(model: Model, reader: ToolLimits, most: int) -> ChangedCopy | None:
     """The file with at most `most` dimensions of each tensor where that is possible; None where nothing changes."""
     file = File.of(model)
     candidate = repaired(file, _BASE, reader)
@@ -271,7 +271,7 @@ def with_lower_ranks(model: Model, reader: Reader, most: int) -> ChangedCopy | N
     return ChangedCopy(proto=change.proto, applied=(*candidate.applied, applied), needed=True)
 
 
-def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[ChangedCopy]:
+def form_candidates(model: Model, reader: ToolLimits, bounded: Bounded = directly) -> Iterator[ChangedCopy]:
     """The file with each difference in form from how probes of this target are written, smallest first; then with all.
 
     They are for a file that a tool refuses, and takes once it is written as its parts are.
@@ -291,7 +291,7 @@ def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -
             yield replace(candidate, needed=True)
 
 
-def _form(reader: Reader) -> list[str]:
+def _form(reader: ToolLimits) -> list[str]:
     """The remedies that lead from a file to a probe for this tool, the smallest change first."""
     probe_format = reader.probe_format
     own = (
@@ -316,7 +316,7 @@ def _form(reader: Reader) -> list[str]:
     return [*always, *(remedy for remedy, demanded in own if demanded), "sort-nodes"]
 
 
-def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> ChangedCopy:
+def repaired(file: File, remedies: Collection[str], reader: ToolLimits, bounded: Bounded = directly) -> ChangedCopy:
     """The file after the remedies with these ids, as far as they can be applied."""
     applied: list[Applied] = []
     declined: list[Declined] = []
@@ -341,7 +341,7 @@ def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bou
     return ChangedCopy(proto=file.proto, applied=tuple(applied), declined=tuple(declined))
 
 
-def _applied(remedy: FileRemedy, file: File, reader: Reader) -> RemediedFile:
+def _applied(remedy: FileRemedy, file: File, reader: ToolLimits) -> RemediedFile:
     """The change, if onnx.checker finds no more problems in it than in the file."""
     try:
         change = remedy.apply(file, reader)

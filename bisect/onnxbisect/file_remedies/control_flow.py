@@ -13,7 +13,7 @@ from onnxbisect.language import count
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, reads, walk
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, pytorch, rewrite, rule
 from onnxbisect.rewrites.apply import trace
 from onnxbisect.rewrites.families.bodies import if_constant
@@ -164,7 +164,7 @@ def of_several(done: str) -> str:
 
 
 @remedy.file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
-def resolve_control_flow(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
+def resolve_control_flow(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
     """If with a constant condition becomes its branch; Loop and Scan with a constant number of rounds, the rounds."""
     named = [onnx.NodeProto.FromString(node.SerializeToString()) for node in file.proto.graph.node]
     make_unique(named)
@@ -219,7 +219,7 @@ def _writes(op: str) -> Callable[[_Write], _Write]:
 
 
 @remedy.file_remedy("sequences-to-tensors", answers="sequence-type")
-def sequences_to_tensors(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
+def sequences_to_tensors(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
     """Sequences of known length become the tensors that they hold, what is done with them Slices and Concats."""
     result = remedy.copied(file.proto)
     graph, facts = result.graph, file.facts
@@ -337,7 +337,7 @@ _STORED_APART = 4
 
 
 @remedy.file_remedy("weights-into-bodies", answers="", exactness=Exactness.EXACT)
-def weights_into_bodies(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
+def weights_into_bodies(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
     """Weights that bodies of If, Loop and Scan read from outside, copied into each of these bodies."""
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)

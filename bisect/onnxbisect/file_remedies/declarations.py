@@ -7,7 +7,7 @@ from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
 from onnxbisect.model.scopes import constant_names
-from onnxbisect.preflight import Reader, contradict, type_text
+from onnxbisect.preflight import ToolLimits, contradict, type_text
 from onnxbisect.rewrites import NotApplicable
 
 #: Up to this IR version an initializer must be an input.
@@ -15,7 +15,7 @@ _INITIALIZERS_ARE_INPUTS = 3
 
 
 @file_remedy("sort-nodes", answers="not-topologically-sorted")
-def sort_nodes(file: File, reader: Reader) -> RemediedFile:
+def sort_nodes(file: File, reader: ToolLimits) -> RemediedFile:
     """Nodes behind those whose results they read."""
     graph = file.proto.graph
     if is_topological(graph):
@@ -26,7 +26,7 @@ def sort_nodes(file: File, reader: Reader) -> RemediedFile:
 
 
 @file_remedy("reorder-nodes", answers="")
-def reorder_nodes(file: File, reader: Reader) -> RemediedFile:
+def reorder_nodes(file: File, reader: ToolLimits) -> RemediedFile:
     """Nodes in another order: one branch before the next, or by depth where they have that order already."""
     graph = file.proto.graph
     order = another_order(graph)
@@ -38,7 +38,7 @@ def reorder_nodes(file: File, reader: Reader) -> RemediedFile:
 
 
 @file_remedy("name-nodes", answers="duplicate-node-name")
-def name_nodes(file: File, reader: Reader) -> RemediedFile:
+def name_nodes(file: File, reader: ToolLimits) -> RemediedFile:
     """A name of its own for every node of the main graph, where nodes share one."""
     names = [node.name for node in file.proto.graph.node if node.name]
     if len(set(names)) == len(names):
@@ -49,7 +49,7 @@ def name_nodes(file: File, reader: Reader) -> RemediedFile:
 
 
 @file_remedy("weights-no-inputs", answers="initializer-as-input")
-def weights_no_inputs(file: File, reader: Reader) -> RemediedFile:
+def weights_no_inputs(file: File, reader: ToolLimits) -> RemediedFile:
     """Initializers taken off the list of inputs, so that their values are fixed."""
     weights = constant_names(file.proto.graph)
     listed = [index for index, value in enumerate(file.proto.graph.input) if value.name in weights]
@@ -63,7 +63,7 @@ def weights_no_inputs(file: File, reader: Reader) -> RemediedFile:
 
 
 @file_remedy("bind-dimensions", answers="dynamic-input-dim")
-def bind_dimensions(file: File, reader: Reader) -> RemediedFile:
+def bind_dimensions(file: File, reader: ToolLimits) -> RemediedFile:
     """Dimensions of the inputs as they were given with --input-shape."""
     unbound = {
         value.name: index
@@ -95,7 +95,7 @@ def _bind(value: onnx.ValueInfoProto, file: File) -> bool:
 
 
 @file_remedy("correct-declared-types", answers="shape-contradiction")
-def correct_declared_types(file: File, reader: Reader) -> RemediedFile:
+def correct_declared_types(file: File, reader: ToolLimits) -> RemediedFile:
     """Declared types that are wrong, replaced by those that running the model gave."""
     graph = file.proto.graph
     wrong = {
@@ -113,7 +113,7 @@ def correct_declared_types(file: File, reader: Reader) -> RemediedFile:
 
 
 @file_remedy("declare-shapes", answers="")
-def declare_shapes(file: File, reader: Reader) -> RemediedFile:
+def declare_shapes(file: File, reader: ToolLimits) -> RemediedFile:
     """The type and shape of each tensor of the main graph, as far as they are known, written into the file."""
     result = copied(file.proto)
     graph = result.graph

@@ -12,13 +12,13 @@ from onnxbisect.file_remedies import remedy
 from onnxbisect.language import count
 from onnxbisect.model.gate import demand_inlinable, written_out
 from onnxbisect.model.scopes import bodies, call_of, domain_of, functions_of, opset_versions, walk
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.rewrites import NotApplicable
 from onnxbisect.rewrites.apply import trace
 
 
 @remedy.file_remedy("inline-functions", answers="local-functions")
-def inline_functions(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
+def inline_functions(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
     """Calls of local functions replaced by their nodes, whose names begin with that of the call."""
     proto = file.proto
     if not proto.functions:

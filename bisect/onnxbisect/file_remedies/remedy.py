@@ -20,7 +20,7 @@ from onnxbisect.model.model import Allowance, Bounded, ExceededError, directly
 from onnxbisect.model.read import original
 from onnxbisect.model.scopes import bodies, constant_names, reads, walk
 from onnxbisect.model.shapes import establish
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.rewrites import Exactness
 
 #: Most bytes of a resulting file: protobuf ends at 2 GB.
@@ -103,7 +103,7 @@ class RemediedFile:
 
 
 #: Changes a file for a tool. Raises NotApplicable, with the reason, if there is nothing to change or it is impossible.
-Apply = Callable[[File, Reader], RemediedFile]
+Apply = Callable[[File, ToolLimits], RemediedFile]
 
 
 @dataclass(frozen=True, kw_only=True)

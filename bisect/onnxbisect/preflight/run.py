@@ -19,7 +19,7 @@ from onnxbisect.model.read import original
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
 from onnxbisect.preflight import ops, structure, types
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text
-from onnxbisect.preflight.target import OpRecord, Reader, adapt_findings, with_recorded_issues
+from onnxbisect.preflight.target import OpRecord, ToolLimits, adapt_findings, with_recorded_issues
 from onnxbisect.unitset import UnitSet, members, size
 
 #: Ops that exporters use for what may change between runs: sizes, branches, iterations, reads at an index.
@@ -88,7 +88,7 @@ def checks() -> tuple[PreflightCheck, ...]:
     )
 
 
-def preflight(model: Model, reader: Reader | None = None, record: OpRecord | None = None) -> tuple[Finding, ...]:
+def preflight(model: Model, reader: ToolLimits | None = None, record: OpRecord | None = None) -> tuple[Finding, ...]:
     """Findings about everything known to trouble compilers: errors first, then warnings, then remarks.
 
     Calls no compiler and does not run the model; takes time linear in the model and reads the file again, because
@@ -218,7 +218,7 @@ class Inspection:
 
 
 def inspect(
-    model: Model, reader: Reader | None = None, record: OpRecord | None = None, *, notes: Sequence[str] = ()
+    model: Model, reader: ToolLimits | None = None, record: OpRecord | None = None, *, notes: Sequence[str] = ()
 ) -> Inspection:
     """The complete overview with preflight findings; calls no compiler.
 

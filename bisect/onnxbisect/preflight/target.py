@@ -57,8 +57,8 @@ _ABOUT_OPS = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reader:
-    """The tool that reads the model: its name, the versions that it reads in full, and its probe format.
+class ToolLimits:
+    """What the tool that reads the model takes: the versions that it reads in full, and its probe format.
 
     A version is None where it is not known. `disputed` are ops about which real runs contradicted what is recorded of
     the tool, each with what was seen.
@@ -72,7 +72,7 @@ class Reader:
     disputed: Mapping[str, str] = field(default_factory=dict)
 
 
-def adapt_findings(reader: Reader, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
+def adapt_findings(reader: ToolLimits, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
     """The findings adapted to this tool; those about versions that it does not read come first, then disputed ops."""
     settled = settled_by(reader.probe_format)
     read = {"ir-version-too-new": reader.newest_ir, "opset-too-new": reader.newest_opset}
@@ -107,7 +107,7 @@ def adapt_findings(reader: Reader, found: Sequence[Finding], subject: InspectedM
     ]
 
 
-def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
+def after_pass(reader: ToolLimits, found: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings after this tool compiled the model: errors become warnings, unless probes remove their cause."""
     settled = settled_by(reader.probe_format)
     return tuple(
@@ -132,7 +132,7 @@ def settled_by(probe_format: ProbeFormat) -> set[str]:
     }
 
 
-def _unread_versions(reader: Reader, subject: InspectedModel) -> list[Finding]:
+def _unread_versions(reader: ToolLimits, subject: InspectedModel) -> list[Finding]:
     found = []
     ir, opset = subject.original.ir_version, subject.opset
     if reader.newest_opset is not None and opset is not None and opset > reader.newest_opset:

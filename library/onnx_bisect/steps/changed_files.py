@@ -25,7 +25,7 @@ from onnxbisect.file_remedies import (
     with_newer_forms,
 )
 from onnxbisect.model import Model
-from onnxbisect.preflight import Reader
+from onnxbisect.preflight import ToolLimits
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends.probing.forked import forked
@@ -163,7 +163,7 @@ class RefusedFile:
 
 
 def changed_for_culprits(
-    model: Model, reader: Reader, allow: Exactness, found: SearchedModel, after: ChangedCopy | None
+    model: Model, reader: ToolLimits, allow: Exactness, found: SearchedModel, after: ChangedCopy | None
 ) -> Iterator[ChangedCopy]:
     """Changes of the whole file that may answer all culprits at once.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
-from onnxbisect.preflight import Inspection, OpIssue, OpRecord, Reader, inspect
+from onnxbisect.preflight import Inspection, OpIssue, OpRecord, ToolLimits, inspect
 from onnxbisect.verdict import Kind
 from onnxbisect_backends import contract
 from onnxbisect_backends.simulator.backend import WhitelistBackend
@@ -23,7 +23,7 @@ class KnownTarget:
     `rules` are those of a profile, or of the tool itself; None if there are none. `notes` are for the user.
     """
 
-    reader: Reader
+    reader: ToolLimits
     rules: Rules | None
     notes: tuple[str, ...]
 
@@ -53,8 +53,8 @@ def known_target(backend: contract.Backend) -> KnownTarget:
     complaint = backend.check()
     if complaint is not None:
         if profile is None:
-            return KnownTarget(reader=Reader(tool=backend.name), rules=None, notes=(complaint,))
-        reader = Reader(
+            return KnownTarget(reader=ToolLimits(tool=backend.name), rules=None, notes=(complaint,))
+        reader = ToolLimits(
             tool=profile.tool,
             newest_ir=profile.folds_max_ir_version,
             newest_opset=profile.opset_max or profile.folds_max_opset,
@@ -62,7 +62,7 @@ def known_target(backend: contract.Backend) -> KnownTarget:
         )
         return KnownTarget(reader=reader, rules=Rules(profile=profile), notes=(complaint,))
     described = backend.describe()
-    reader = Reader(
+    reader = ToolLimits(
         tool=described.tool,
         newest_ir=described.newest_ir,
         newest_opset=described.newest_opset,
