@@ -26,7 +26,7 @@ class Identities:
     """
 
     def __init__(
-        self, model: Model, wiring: Wiring, *, weights: bool, apart: Collection[int] = (), values: bool = False
+        self, model: Model, wiring: Wiring, *, weights: bool, special_units: Collection[int] = (), values: bool = False
     ) -> None:
         self._model = model
         self._weights = weights
@@ -43,16 +43,16 @@ class Identities:
         )
         places: dict[bytes, int] = {}
         self.kind = tuple(
-            places.setdefault(self._placed(unit, label, apart, values), len(places))
+            places.setdefault(self._placed(unit, label, special_units, values), len(places))
             for unit, label in enumerate(labels)
         )
         self.kinds = tuple(places)
         self.tokens = np.frombuffer(b"".join(self._tokens(wiring, nodes)), np.uint8).reshape(-1, DIGEST_SIZE)
 
-    def _placed(self, unit: int, label: bytes, apart: Collection[int], values: bool) -> bytes:
+    def _placed(self, unit: int, label: bytes, special_units: Collection[int], values: bool) -> bytes:
         if values:
             return digest("values", self._model.identity, unit, label)
-        return digest("apart", label) if unit in apart else label
+        return digest("apart", label) if unit in special_units else label
 
     def _tokens(self, wiring: Wiring, nodes: Iterable[onnx.NodeProto]) -> Iterator[bytes]:
         model = self._model

@@ -32,16 +32,16 @@ class Keyer:
     """Makes keys for probes of one model; digests of nodes and tensors are computed once, in the constructor.
 
     With `weights`, the values of all constants count too, with `values` those of all tensors: no two pieces of a model
-    are equal then, nor are pieces of two models. `apart` are units that are cut differently from equal units
+    are equal then, nor are pieces of two models. `special_units` are units that are cut differently from equal units
     elsewhere (`onnxbisect.cut.unguarded_outputs`).
     """
 
     def __init__(
-        self, model: Model, *, weights: bool = False, apart: Collection[int] = (), values: bool = False
+        self, model: Model, *, weights: bool = False, special_units: Collection[int] = (), values: bool = False
     ) -> None:
         self._ir_version = model.proto.ir_version
         wiring = read_wiring(model)
-        identities = Identities(model, wiring, weights=weights, apart=apart, values=values)
+        identities = Identities(model, wiring, weights=weights, special_units=special_units, values=values)
         self._framer = Framer(model, wiring)
         self._canon = Canon(identities)
         self._kinds, self._tokens = identities.kinds, identities.tokens

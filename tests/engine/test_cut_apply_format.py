@@ -247,7 +247,7 @@ def test_what_ends_the_model_is_another_question_than_its_like_inside(tmp_path: 
     inner, last = (model.unit_of_node[f"make_{name}"] for name in "ay")
     apart = unguarded_outputs(model, ("Reshape",))
     universe = split_variants(model.universe, apart)
-    keyer, plain = Keyer(model, apart=apart), Keyer(model)
+    keyer, plain = Keyer(model, special_units=apart), Keyer(model)
 
     assert apart == {last}
     assert model.universe.solo[inner] == model.universe.solo[last]

@@ -320,7 +320,7 @@ def search_context(
         options=backend.options,
         calibration="" if samples is None else samples.digest,
     )
-    known = cut.split_variants(model.universe, _apart(model, description))
+    known = cut.split_variants(model.universe, _special_units(model, description))
     required = cut.producers_required_by_type(model, description.probe_format, static=description.needs_static)
     doubted = of(model.unit_of_node[name] for name in loaded.doubted if name in model.unit_of_node)
     universe = replace(known, required_producers=required, advertised=description.ops, doubted=doubted)
@@ -347,10 +347,10 @@ def search_context(
 
 
 def _keyer(model: Model, description: Description) -> Keyer:
-    apart = _apart(model, description)
-    return Keyer(model, weights=description.weights_matter, apart=apart, values=description.values_matter)
+    special = _special_units(model, description)
+    return Keyer(model, weights=description.weights_matter, special_units=special, values=description.values_matter)
 
 
-def _apart(model: Model, description: Description) -> frozenset[int]:
+def _special_units(model: Model, description: Description) -> frozenset[int]:
     """The units that this target may treat otherwise than equal units elsewhere in the model."""
     return cut.unguarded_outputs(model, description.probe_format.covered) | cut.touching(model, description.named)
