@@ -190,42 +190,32 @@ def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
                 "cells": {it.label: _cell(row, places, it) for it in asked},
             }
         )
+    targets: list[OverviewTarget] = []
+    for it in asked:
+        report = it.report
+        targets.append(
+            {
+                "label": it.label,
+                "backend": it.backend,
+                "state": report["verdict"] if report else "not_asked" if it.ended else "unusable",
+                "sentence": report["certificate"]["sentence"] if report else it.reason,
+                "report": None
+                if report is None
+                else {
+                    "headline": report["headline"],
+                    "target": report["target"],
+                    "certificate": report["certificate"]["status"],
+                    "culprits": len(report["culprits"]),
+                    "stats": report["stats"],
+                },
+            }
+        )
     return {
         "format": FORMAT,
-        "model": {
-            "name": model.name,
-            "sha256": model.sha256,
-            "nodes": model.nodes,
-            "units": len(model.names),
-        },
-        "targets": [_target(it) for it in asked],
+        "model": {"name": model.name, "sha256": model.sha256, "nodes": model.nodes, "units": len(model.names)},
+        "targets": targets,
         "culprits": culprits,
         "ops": _ops(asked),
-    }
-
-
-def _target(asked: TargetReport) -> OverviewTarget:
-    if asked.report is None:
-        return {
-            "label": asked.label,
-            "backend": asked.backend,
-            "state": "not_asked" if asked.ended else "unusable",
-            "sentence": asked.reason,
-            "report": None,
-        }
-    report = asked.report
-    return {
-        "label": asked.label,
-        "backend": asked.backend,
-        "state": report["verdict"],
-        "sentence": report["certificate"]["sentence"],
-        "report": {
-            "headline": report["headline"],
-            "target": report["target"],
-            "certificate": report["certificate"]["status"],
-            "culprits": len(report["culprits"]),
-            "stats": report["stats"],
-        },
     }
 
 

@@ -1,13 +1,13 @@
 """The overview as text lines, as Markdown, and as one HTML file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from onnxbisect.finished import translated
 from onnxbisect.language import _, marked
 from onnxbisect.report import words
 from onnxbisect.report.html import environment
-from onnxbisect.report.overview import Overview, OverviewOpCell, OverviewTarget
+from onnxbisect.report.overview import Overview, OverviewTarget
 from onnxbisect.report.text import (
     Heading,
     Item,
@@ -138,66 +138,31 @@ _VERDICTS = {
 _ORDER = ("fail", "mixed", "unknown", "needs_context", "pass")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TargetLine:
-    """One target; `href` leads to its report, and is empty if there is none."""
-
-    label: str
-    state: str
-    name: str
-    answer: str
-    asked: str
-    href: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpLine:
-    """One op. `cells` has for each target a verdict and its text."""
-
-    op: str
-    nodes: int
-    cells: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OverviewPage:
-    """The values of the page."""
-
-    targets: Sequence[TargetLine]
-    culprits: Sequence[OverviewRow]
-    ops: Sequence[OpLine]
-
-
-def overview_page(overview: Overview, href: Callable[[str], str]) -> OverviewPage:
-    """The page; `href` returns where the report of a label is."""
-    labels = [target["label"] for target in overview["targets"]]
-    ops = [
-        OpLine(op=row["op"], nodes=row["nodes"], cells=[_cell(row["cells"][label], row["nodes"]) for label in labels])
-        for row in overview.get("ops", ())  # earlier servers do not send it
-    ]
-    return OverviewPage(
-        targets=[
-            TargetLine(
-                label=target["label"],
-                state=target["state"],
-                name=state_name(target),
-                answer=summary(overview, target),
-                asked=asked(target),
-                href=href(target["label"]) if target["report"] else "",
-            )
+def overview_page(overview: Overview, href: Callable[[str], str]) -> dict[str, object]:
+    """The values of the page: rows of the document with their words; `href` returns where the report of a label is."""
+    ops = []
+    for row in overview.get("ops", ()):  # earlier servers do not send it
+        cells = []
+        for target in overview["targets"]:
+            cell = row["cells"][target["label"]]
+            some = _("✗ {failing} of {nodes}", failing=cell["failing"], nodes=row["nodes"])
+            cells.append((cell["verdict"], _(_VERDICTS[cell["verdict"]]) if cell["verdict"] in _VERDICTS else some))
+        ops.append((row["op"], row["nodes"], cells))
+    return {
+        "targets": [
+            {
+                **target,
+                "name": state_name(target),
+                "answer": summary(overview, target),
+                "asked": asked(target),
+                "href": href(target["label"]) if target["report"] else "",
+            }
             for target in overview["targets"]
         ],
-        culprits=rows(overview),
+        "culprits": rows(overview),
         # those that most targets refuse come first
-        ops=sorted(ops, key=lambda line: sorted(_ORDER.index(verdict) for verdict, _text in line.cells)),
-    )
-
-
-def _cell(cell: OverviewOpCell, nodes: int) -> tuple[str, str]:
-    verdict = cell["verdict"]
-    if verdict == "mixed":
-        return verdict, _("✗ {failing} of {nodes}", failing=cell["failing"], nodes=nodes)
-    return verdict, _(_VERDICTS[verdict])
+        "ops": sorted(ops, key=lambda it: sorted(_ORDER.index(verdict) for verdict, _said in it[2])),
+    }
 
 
 _NARROW = 60

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from onnxbisect.json_form import to_json
 from onnxbisect.language import _
-from onnxbisect.report.contents import Report, op_name
+from onnxbisect.report.contents import op_name
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 from onnxbisect.report.html import environment
 from onnxbisect.report.overview import AskedModel, TargetReport
@@ -178,36 +178,34 @@ def _cell(asked: TargetReport) -> Cell:
 def _causes(target: str, parts: Sequence[ModelPart]) -> list[SharedCause]:
     """The causes in all reports on a target: those in several models first, then by number of places."""
     reports = {part.label: asked.report for part in parts for asked in part.asked if asked.label == target}
+    passing = {
+        label: {op_name(row["domain"], row["op"]) for row in report["op_table"] if row["passing"]}
+        for label, report in reports.items()
+        if report
+    }
     found: dict[str, list[tuple[str, CauseEntry]]] = {}
     for label, report in reports.items():
         for cause in report.get("causes", ()) if report else ():  # reports of earlier versions have none
             same = json.dumps(cause["conditions"], sort_keys=True) if cause["conditions"] else cause["text"]
             found.setdefault(same, []).append((label, cause))
-    causes = [
-        SharedCause(
-            target=target,
-            text=entries[0][1]["text"],
-            state=entries[0][1]["state"],
-            established=any(cause["established"] for _, cause in entries),
-            shares=tuple(
-                Share(model=label, places=cause["places"]["refused"], culprits=tuple(cause["culprits"]))
-                for label, cause in entries
-            ),
-            passes_in=tuple(_passes_in(entries[0][1], reports)),
+    causes = []
+    for entries in found.values():
+        first, conditions = entries[0][1], entries[0][1]["conditions"]
+        op = conditions[0]["op"] if len(conditions) == 1 and conditions[0]["aspect"] == "op" else ""
+        causes.append(
+            SharedCause(
+                target=target,
+                text=first["text"],
+                state=first["state"],
+                established=any(cause["established"] for _, cause in entries),
+                shares=tuple(
+                    Share(model=label, places=cause["places"]["refused"], culprits=tuple(cause["culprits"]))
+                    for label, cause in entries
+                ),
+                passes_in=tuple(label for label, ops in passing.items() if op in ops),
+            )
         )
-        for entries in found.values()
-    ]
     return sorted(causes, key=lambda cause: (-len(cause.shares), -cause.places))
-
-
-def _passes_in(cause: CauseEntry, reports: Mapping[str, Report | None]) -> Iterator[str]:
-    conditions = cause["conditions"]
-    if len(conditions) != 1 or conditions[0]["aspect"] != "op":
-        return
-    for label, report in reports.items():
-        for row in report["op_table"] if report else ():
-            if row["passing"] and op_name(row["domain"], row["op"]) == conditions[0]["op"]:
-                yield label
 
 
 _NARROW = 60
@@ -243,7 +241,11 @@ def answer(cell: Cell) -> str:
         return _("compiles after: {compiles_after}", compiles_after=cell.compiles_after)
     if cell.state != "fail":
         return STATES[cell.state]
-    refused = listed([_named_ops(it) for it in cell.refused], _OPS)
+    named = []
+    for it in cell.refused:
+        places = f" {it.places}" if it.places > 1 else ""
+        named.append(f"{op_chain(it.ops)}{places}" + ("" if it.established else " " + _("(suspected)")))
+    refused = listed(named, _OPS)
     bounded = _(", bounded") if cell.certificate == "bounded" else ""
     return (refused or STATES[cell.state]) + bounded
 
@@ -317,12 +319,6 @@ def html(found: PartsTable, link: Link) -> str:
             cost=_cost(found),
         )
     )
-
-
-def _named_ops(refused: RefusedOps) -> str:
-    places = f" {refused.places}" if refused.places > 1 else ""
-    suspected = "" if refused.established else " " + _("(suspected)")
-    return f"{op_chain(refused.ops)}{places}{suspected}"
 
 
 def _reasons(found: PartsTable) -> list[str]:
