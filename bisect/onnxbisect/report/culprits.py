@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import onnx
 
-from onnxbisect.causes.condition import Contrast, nothing_passed
+from onnxbisect.causes.condition import nothing_passed
 from onnxbisect.causes.explain import causes
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.json_form import to_json
@@ -16,7 +16,6 @@ from onnxbisect.model.scopes import label, named_bodies, qualified
 from onnxbisect.report.contents import LISTED, culprit_dir_name, op_name
 from onnxbisect.report.culprit_contents import (
     CauseEntry,
-    ContrastEntry,
     CulpritEntry,
     Difference,
     InnerNode,
@@ -254,19 +253,19 @@ def cause_entries(
             "refused_units": spell(cause.refused),
             "places": {"refused": size(cause.refused), "unknown": size(cause.unknown)},
             "nothing_passed": nothing_passed(cause.conditions) if cause.conditions else "",
-            "contrast": [_contrast(contrast, records, entries) for contrast in cause.contrast],
+            "contrast": [
+                {
+                    "condition": contrast.condition.phrase or contrast.condition.subject.op,
+                    "passes": contrast.passes,
+                    "places": size(contrast.units),
+                    "nodes": entries.names(of(list(members(contrast.units))[:_EXAMPLES])),
+                    "probe": next(iter(records.covering(1 << lowest(contrast.units))), None)
+                    if contrast.units
+                    else None,
+                }
+                for contrast in cause.contrast
+            ],
             "fits_too": list(cause.fits_too),
         }
         for cause in found
     ]
-
-
-def _contrast(contrast: Contrast, records: Records, entries: Entries) -> ContrastEntry:
-    first = list(members(contrast.units))[:_EXAMPLES]
-    return {
-        "condition": contrast.condition.phrase or contrast.condition.subject.op,
-        "passes": contrast.passes,
-        "places": size(contrast.units),
-        "nodes": entries.names(of(first)),
-        "probe": next(iter(records.covering(1 << lowest(contrast.units))), None) if first else None,
-    }

@@ -8,10 +8,8 @@ from onnxbisect.diagnosis import (
     Alternative,
     Certainty,
     CertificateStatus,
-    CompilesAfter,
     CompletedDiagnosis,
     CulpritKind,
-    ProbeRecord,
 )
 from onnxbisect.errors import CutError
 from onnxbisect.json_form import to_json
@@ -44,6 +42,7 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
     entries = Entries(job, records)
     known = states(job.model.universe, job.diagnosis, records)
     identities = entries.identities()
+    nodes = [entries.node(unit) for unit in range(len(job.model.units))]
     causes = cause_entries(job, records, entries, identities)
     cause_of = {identity: place for place, cause in enumerate(causes) for identity in cause["culprits"]}
     result: contents.Report = {
@@ -57,7 +56,7 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
             "options": dict(job.target.options),
         },
         "verdict": job.diagnosis.verdict,
-        "compiles_after": None if job.compiles_after is None else _compiles_after(job.compiles_after),
+        "compiles_after": to_json(job.compiles_after),
         "causes": causes,
         "culprits": [
             entries.culprit(number, culprit, identity, cause_of[identity])
@@ -72,8 +71,36 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
         "partition": partition_entries(job, records, entries),
         "tables": _tables(job, records),
         "preflight": to_json(job.preflight),
-        "units": _units(job, entries, known),
-        "probes": [_probe(name, probe, entries) for name, probe in records.named_probes],
+        "units": {
+            "names": [node.name for node in nodes],
+            "ops": [contents.op_name(node.domain, node.op_type) for node in nodes],
+            "states": {
+                "culprit": spell(known.culprit),
+                "suspected": spell(known.suspected),
+                "needs_context": spell(known.context),
+                "pass": spell(known.passing),
+                "unknown": spell(known.unknown),
+            },
+        },
+        "probes": [
+            {
+                "id": name,
+                "key": probe.key,
+                "size": size(probe.units),
+                "units": spell(probe.units),
+                "nodes": entries.names(probe.units) if size(probe.units) <= contents.LISTED else None,
+                "why": probe.why,
+                "verdict": probe.verdict.status,
+                "kind": probe.verdict.kind,
+                "message": probe.verdict.message,
+                "fingerprint": probe.verdict.fingerprint,
+                "seconds": round(probe.verdict.seconds, 3),
+                "cached": probe.cached,
+                "round": probe.round,
+                "attempt": probe.attempt,
+            }
+            for name, probe in records.named_probes
+        ],
         "unresolved": spell(job.diagnosis.unresolved),
         "flaky": [
             {
@@ -100,20 +127,17 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
         alike=_said_of_everything(job),
     )
     for entry, candidate in zip(result["culprits"], replaced, strict=False):
-        entry["replace_by"] = (
-            None
-            if candidate is None
-            else {
-                "rules": list(candidate.rules),
-                "gives": list(candidate.gives),
-                "exactness": candidate.exactness,
-            }
-        )
+        entry["replace_by"] = None
+        if candidate is not None:
+            rules, gives = list(candidate.rules), list(candidate.gives)
+            entry["replace_by"] = {"rules": rules, "gives": gives, "exactness": candidate.exactness}
     if job.file_after:
         result["file_after"] = job.file_after
         result["headline"] = words.in_file_after(result["headline"], job.file_after)
-    if result["compiles_after"] is not None:
-        result["headline"] = words.compiles_after(result, result["compiles_after"])
+    if (after := result["compiles_after"]) is not None:
+        result["headline"] = words.compiles_after(result, after)
+        if not after["options"]:
+            del after["options"]
     return result
 
 
@@ -135,13 +159,6 @@ def _model(job: CompletedDiagnosis) -> contents.ModelEntry:
         entry["input_shapes"] = {name: list(dims) for name, dims in model.input_shapes.items()}
     if model.input_values:
         entry["input_values"] = {name: plain(array) for name, array in model.input_values.items()}
-    return entry
-
-
-def _compiles_after(found: CompilesAfter) -> contents.CompilesAfterEntry:
-    entry: contents.CompilesAfterEntry = to_json(found)
-    if not found.options:
-        del entry["options"]
     return entry
 
 
@@ -194,41 +211,6 @@ def _certificate(job: CompletedDiagnosis, records: Records, known: States) -> co
         "probes": [name for name in named if name is not None],
         "assumes": list(certificate.assumes),
         "unknown": list(certificate.unknown),
-    }
-
-
-def _units(job: CompletedDiagnosis, entries: Entries, known: States) -> contents.UnitsEntry:
-    nodes = [entries.node(unit) for unit in range(len(job.model.units))]
-    return {
-        "names": [node.name for node in nodes],
-        "ops": [contents.op_name(node.domain, node.op_type) for node in nodes],
-        "states": {
-            "culprit": spell(known.culprit),
-            "suspected": spell(known.suspected),
-            "needs_context": spell(known.context),
-            "pass": spell(known.passing),
-            "unknown": spell(known.unknown),
-        },
-    }
-
-
-def _probe(name: str, probe: ProbeRecord, entries: Entries) -> contents.ProbeEntry:
-    verdict = probe.verdict
-    return {
-        "id": name,
-        "key": probe.key,
-        "size": size(probe.units),
-        "units": spell(probe.units),
-        "nodes": entries.names(probe.units) if size(probe.units) <= contents.LISTED else None,
-        "why": probe.why,
-        "verdict": verdict.status,
-        "kind": verdict.kind,
-        "message": verdict.message,
-        "fingerprint": verdict.fingerprint,
-        "seconds": round(verdict.seconds, 3),
-        "cached": probe.cached,
-        "round": probe.round,
-        "attempt": probe.attempt,
     }
 
 

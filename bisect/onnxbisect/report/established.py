@@ -127,13 +127,22 @@ def use_entries(job: CompletedDiagnosis, states: States) -> list[UseEntry]:
         first = next(iter(members(units)))
         node = job.model.proto.graph.node[job.model.units[first].node]
         messages = [refused[unit] for unit in members(units) if unit in refused]
+        inputs: list[UseInput | None] = []
+        for name in node.input:
+            dtype, shape = facts.dtype(name), facts.shape(name)
+            given: UseInput = {
+                "dtype": None if dtype is None else TensorProto.DataType.Name(dtype),
+                "rank": None if shape is None else len(shape),
+                "constant": facts.is_constant(name),
+            }
+            inputs.append(given if name else None)
         entries.append(
             {
                 "op": node.op_type,
                 "domain": domain_of(node),
                 "opset": facts.opsets.get(domain_of(node)),
                 "attributes": {attribute.name: _value(attribute) for attribute in node.attribute},
-                "inputs": [_input(facts, name) for name in node.input],
+                "inputs": inputs,
                 "outputs": sum(map(bool, node.output)),
                 "units": spell(units),
                 "passing": size(units & states.passing),
@@ -142,17 +151,6 @@ def use_entries(job: CompletedDiagnosis, states: States) -> list[UseEntry]:
             }
         )
     return entries
-
-
-def _input(facts: TensorFacts, name: str) -> UseInput | None:
-    if not name:
-        return None
-    dtype, shape = facts.dtype(name), facts.shape(name)
-    return {
-        "dtype": None if dtype is None else TensorProto.DataType.Name(dtype),
-        "rank": None if shape is None else len(shape),
-        "constant": facts.is_constant(name),
-    }
 
 
 def _number(value: float) -> float | str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from onnxbisect.report.ci import gitlab, junit, sarif
-from onnxbisect.report.contents import Report, Reproduce, culprit_dir_name
+from onnxbisect.report.contents import Report, culprit_dir_name
 from onnxbisect.report.html import CulpritLinks, Link, Links, html
 from onnxbisect.report.markdown import culprit_readme, markdown
 
@@ -51,7 +51,13 @@ def write(
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     if "reproduce" in document:
-        document = {**document, "reproduce": _relative_to_report(document["reproduce"], out_dir.absolute())}
+        given, here = document["reproduce"], out_dir.absolute()
+        if "folder" in given:
+            start = Path(given["folder"])
+            given = {"folder": _relative(start, here), "report": _relative(here, start)}
+        else:
+            given = {"backend": _relative(Path(given["backend"]), here)}
+        document = {**document, "reproduce": given}
     written: list[Path] = []
     links: dict[int, CulpritLinks] = {}
     folders = culprit_dirs(document)
@@ -97,13 +103,6 @@ def put(path: Path, content: Path | bytes) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
-
-
-def _relative_to_report(place: Reproduce, out: Path) -> Reproduce:
-    """The field with paths relative to the report's folder `out`."""
-    if "folder" in place:
-        return {"folder": _relative(Path(place["folder"]), out), "report": _relative(out, Path(place["folder"]))}
-    return {"backend": _relative(Path(place["backend"]), out)}
 
 
 def _relative(path: Path, start: Path) -> str:

@@ -41,26 +41,19 @@ def probes(document: Report) -> list[ProbeEntry]:
     """The probes that the page shows, in the order of their verdicts: the first ones, and those that a link on the page
     leads to.
     """
-    wanted = set(_cited(document))
-    return [probe for index, probe in enumerate(document["probes"]) if index < PROBES or probe["id"] in wanted]
-
-
-def _cited(document: Report) -> Iterator[str | None]:
-    yield from document["certificate"]["probes"]
+    wanted: set[str | None] = set(document["certificate"]["probes"])
     for culprit in document["culprits"][:CULPRITS]:
         evidence = culprit["evidence"]
-        yield from (evidence["fails"], evidence["context"], evidence["blame"], *evidence["subsets"])
-        yield from (variant["probe"] for variant in culprit["passes_instead"])
+        wanted |= {evidence["fails"], evidence["context"], evidence["blame"], *evidence["subsets"]}
+        wanted |= {variant["probe"] for variant in culprit["passes_instead"]}
     for cause in document.get("causes", [])[:CULPRITS]:
-        yield from (contrast["probe"] for contrast in cause["contrast"])
-    for group in document["needs_context"][:ROWS]:
-        yield group["passes_with"]["probe"] if group["passes_with"] else None
-    for row in document["op_table"]:
-        yield from row["proof"]
-    for entry in document["flaky"]:
-        yield from entry["probes"]
-    yield from (piece["proof"] for piece in document["partition"][:ROWS])
-    yield from (table["probe"] for table in document["tables"])
+        wanted |= {contrast["probe"] for contrast in cause["contrast"]}
+    wanted |= {group["passes_with"]["probe"] for group in document["needs_context"][:ROWS] if group["passes_with"]}
+    wanted |= {name for row in document["op_table"] for name in row["proof"]}
+    wanted |= {name for entry in document["flaky"] for name in entry["probes"]}
+    wanted |= {piece["proof"] for piece in document["partition"][:ROWS]}
+    wanted |= {table["probe"] for table in document["tables"]}
+    return [probe for index, probe in enumerate(document["probes"]) if index < PROBES or probe["id"] in wanted]
 
 
 #: The texts of a document that are translated, as they stand in it; what models, compilers and users wrote does not.
