@@ -5,8 +5,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.cells import cell_len, set_cell_size
-
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
 from onnxbisect.proof import OutputDifference
@@ -15,7 +13,7 @@ from onnxbisect.remedies.candidate import Advice
 from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
 from onnxbisect.report import words
 from onnxbisect.report.culprit_words import with_count
-from onnxbisect.report.text import clean, clip, code, plain, plural, table
+from onnxbisect.report.text import aligned, clean, clip, code, fence, plain, plural, table
 from onnxbisect.verdict import Status
 
 #: Most ops named for a replacement, and most places named for a culprit.
@@ -99,7 +97,7 @@ def left_groups(left: Iterable[LeftRow]) -> list[list[LeftRow]]:
 def lines(document: RepairDocument) -> list[str]:
     """One line for each culprit op and its remedy, then what is left, then the outcome."""
     changed = groups(document.changes)
-    rows = _columns([_cells(group) for group in changed]) if changed else []
+    rows = _columns([_cells(group) for group in changed])
     shown: list[str] = []
     for row, group in zip(rows, changed, strict=True):
         shown += [row, *(f"    {clip(line, 200)}" for line in sources(it.source for it in group))]
@@ -206,8 +204,7 @@ def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = ()) 
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(cell_len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(set_cell_size, row, widths)).rstrip() for row in rows]
+    return [line.rstrip() for line in aligned(rows, [1000] * len(rows[0]), indent=0)] if rows else []
 
 
 def _staying(ops: Sequence[str], count: int, reasons: Sequence[str]) -> list[str]:
@@ -226,11 +223,7 @@ def _about(group: Sequence[Change], computes_in: str) -> Iterator[str]:
         about = _("It is {exactness}.", exactness=plain(exactness))
         yield f"[{code(rule.id)}]({rule.source}): {plain(translated(rule.summary))} {about}"
         yield f"{_('In PyTorch, before the export:')} {code(rule.pytorch)}"
-    places = ", ".join(code(it.node) for it in group[:_MOST])
-    if len(group) > _MOST:
-        yield _("At {places} and {more} more.", places=places, more=len(group) - _MOST)
-    else:
-        yield _("At {places}.", places=places)
+    yield _at([it.node for it in group])
     if found := sources(it.source for it in group):
         yield _("From {lines}.", lines=", ".join(map(code, found)))
     low = max((it for change in group for it in change.low), key=lambda it: it.absolute, default=None)
@@ -238,23 +231,23 @@ def _about(group: Sequence[Change], computes_in: str) -> Iterator[str]:
         yield _(
             "Computed in {type}, as the target does, it differs by at most {size}.", type=computes_in, size=_apart(low)
         )
-    before, after = [_line(row) for row in (*first.removed, first.before)], [_line(row) for row in first.after]
-    yield "\n".join(["```diff", *(f"- {line}" for line in before), *(f"+ {line}" for line in after), "```"])
+    before = (f"- {_line(row)}" for row in (*first.removed, first.before))
+    yield fence(*before, *(f"+ {_line(row)}" for row in first.after), language="diff")
 
 
 def _stays(stay: Sequence[LeftRow]) -> Iterator[str]:
     first = stay[0]
     yield f"### {plain(' → '.join(first.ops))}"
-    nodes = [name for it in stay for name in it.nodes]
-    places, said = ", ".join(map(code, nodes[:_MOST])), code(first.message) or _("nothing")
-    if len(nodes) > _MOST:
-        at = _("At {places} and {more} more.", places=places, more=len(nodes) - _MOST)
-    else:
-        at = _("At {places}.", places=places)
-    yield f"{at} {_('The compiler says: {said}', said=said)}"
+    said = _("The compiler says: {said}", said=code(first.message) or _("nothing"))
+    yield f"{_at([name for it in stay for name in it.nodes])} {said}"
     if found := sources(line for it in stay for line in it.sources):
         yield _("From {lines}.", lines=", ".join(map(code, found)))
     yield "\n".join(f"- {plain(phrase(reason))}" for reason in first.reasons)
+
+
+def _at(nodes: Sequence[str]) -> str:
+    places, more = ", ".join(map(code, nodes[:_MOST])), len(nodes) - _MOST
+    return _("At {places} and {more} more.", places=places, more=more) if more > 0 else _("At {places}.", places=places)
 
 
 def _cells(group: Sequence[Change], *, count: bool = True) -> tuple[str, str, str, str, str]:
