@@ -1,8 +1,9 @@
 """The documents of this package as types: what `report.json`, `overview.json` and a comparison hold.
 
-Typed dictionaries, since every reader takes them as JSON has them. The JSON Schema is generated from these types and
-docstrings (`onnx_bisect.report_schema`). Keys that may be missing are those that reports of earlier versions lack. In
-a document that was read from a file, the members of enumerations are plain strings, so compare them with `==`.
+Typed dictionaries, since every reader takes them as JSON has them: to make values of all of it first, a report of 300
+units would take 2.6 times as long to read, and one of 28 000 units 1.6 times. The JSON Schema is generated from these
+types and docstrings (`onnx_bisect.report_schema`). Keys that may be missing are those that reports of earlier versions
+lack. In a document that was read from a file, the members of enumerations are plain strings, so compare them with `==`.
 
 This module needs no ONNX: pages show reports in processes that read no model.
 """
