@@ -224,11 +224,12 @@ def max_pairs(at: Site) -> str:
     return pairwise(at, at.node.op_type)
 
 
-def _is_small(values: Values) -> bool:
-    return all(value is not None and bool(np.all(np.abs(value) < _FAR_FROM_OVERFLOW)) for value in values)
-
-
-_SMALL = Domain(text="no NaN; magnitudes below 1e37", holds=_is_small)
+_SMALL = Domain(
+    text="no NaN; magnitudes below 1e37",
+    holds=lambda values: all(
+        value is not None and bool(np.all(np.abs(value) < _FAR_FROM_OVERFLOW)) for value in values
+    ),
+)
 
 
 @pytorch("torch.relu(a - b) + b instead of torch.maximum(a, b)")

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.families.normalisation import OF_ROW
 from onnxbisect.rewrites.patterns import AnyConstant, Pattern, part
-from onnxbisect.rewrites.rule import OLIVE, Bound, Domain, Values, pytorch, rule, tidl
+from onnxbisect.rewrites.rule import OLIVE, Bound, Domain, pytorch, rule, tidl
 from onnxbisect.rewrites.site import Site
 
 _FUSION = "https://github.com/microsoft/onnxscript/tree/main/onnxscript/rewriter/rules/fusion"
@@ -63,21 +63,6 @@ _ROUNDED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _SQUARED = 255.0
 #: How much epsilon, times the length of a row, must be in float16, for squares that it makes 0 not to be missed.
 _ABSORBS = 3e-5
-
-
-def _six_times_finite(values: Values) -> bool:
-    x = values[0]
-    return x is not None and bool(np.isfinite(x * x.dtype.type(6)).all())
-
-
-def _spread_squared(values: Values) -> bool:
-    x = values[0]
-    return x is not None and (not x.size or bool(float(x.max()) - float(x.min()) <= _SQUARED))
-
-
-def _all_squared(values: Values) -> bool:
-    x = values[0]
-    return x is not None and bool((np.abs(x) <= _SQUARED).all())
 
 
 @pytorch("opset_version=20, at which F.gelu(x) is exported as Gelu")
@@ -146,7 +131,13 @@ def layernorm_fuse(at: Site) -> str:
     Exactness.DOMAIN,
     OF_ROW,
     pattern=(*_shifted(_STANDARDISED), *_shifted(_STANDARDISED_WIDE)),
-    domain=Domain(text="numbers within 255 of each other, whose squares float16 has", holds=_spread_squared),
+    domain=Domain(
+        text="numbers within 255 of each other, whose squares float16 has",
+        holds=lambda values: (
+            values[0] is not None
+            and (not values[0].size or bool(float(values[0].max()) - float(values[0].min()) <= _SQUARED))
+        ),
+    ),
     rank=12,
     source=_FUSION,
 )
@@ -176,7 +167,10 @@ def rmsnorm_fuse(at: Site) -> str:
     Exactness.DOMAIN,
     Bound(epsilons=2, of="the output plus 6e-5 gamma, times the number of terms plus 2", absolute=6e-8),
     pattern=(part("Mul", _SCALED, AnyConstant("gamma")), _SCALED),
-    domain=Domain(text="no number beyond 255, whose square float16 has, and no NaN", holds=_all_squared),
+    domain=Domain(
+        text="no number beyond 255, whose square float16 has, and no NaN",
+        holds=lambda values: values[0] is not None and bool((np.abs(values[0]) <= _SQUARED).all()),
+    ),
     rank=12,
     source=OLIVE,
 )
@@ -218,7 +212,10 @@ def hardswish_fuse(at: Site) -> str:
     "-> HardSwish",
     Exactness.DOMAIN,
     Bound(epsilons=2, of="the input", absolute=1.5e-45),
-    domain=Domain(text="no NaN or infinity, nor a number so large that six times it is", holds=_six_times_finite),
+    domain=Domain(
+        text="no NaN or infinity, nor a number so large that six times it is",
+        holds=lambda values: values[0] is not None and bool(np.isfinite(values[0] * values[0].dtype.type(6)).all()),
+    ),
     pattern=(part("Div", part("Mul", "x", _SIX), 6.0), part("Mul", part("Mul", "x", _SIX), 1 / 6)),
     rank=12,
     source=_FUSION,

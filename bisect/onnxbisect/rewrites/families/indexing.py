@@ -13,7 +13,6 @@ from onnxbisect.rewrites.rule import (
     OLIVE,
     SIGN_OF_ZERO,
     Domain,
-    Values,
     pytorch,
     rule,
     tidl,
@@ -95,16 +94,14 @@ def gather_matmul(at: Site) -> str:
     return reshape(at, transpose(at, product, back), at.output_shape())
 
 
-def _are_places(values: Values) -> bool:
-    return values[1] is not None and bool((values[1] >= 0).all())
-
-
 @pytorch("F.one_hot(i, len(table)).float() @ table instead of table[i]")
 @rule(
     "Gather -> Reshape Equal Cast MatMul",
     Exactness.DOMAIN,
     SIGN_OF_ZERO,
-    domain=Domain(text="no negative index", holds=_are_places),
+    domain=Domain(
+        text="no negative index", holds=lambda values: values[1] is not None and bool((values[1] >= 0).all())
+    ),
     rank=9,
     source=tidl("gather.py"),
 )

@@ -4,14 +4,10 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.rule import AI_HUB, NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values, operator, pytorch, rule
+from onnxbisect.rewrites.rule import AI_HUB, NO_NAN, SIGN_OF_ZERO, Bound, Domain, operator, pytorch, rule
 from onnxbisect.rewrites.site import INTEGERS, Site, cast, reshape
 
 _LARGEST_MASK = 1 << 24
-
-
-def _branches_are_finite(values: Values) -> bool:
-    return all(value is not None and bool(np.isfinite(value).all()) for value in values[1:])
 
 
 @pytorch("m * a + (1 - m) * b, m the mask as 0 and 1, instead of torch.where(mask, a, b)")
@@ -19,7 +15,10 @@ def _branches_are_finite(values: Values) -> bool:
     "Where -> Cast Mul Sub Add",
     Exactness.DOMAIN,
     SIGN_OF_ZERO,
-    domain=Domain(text="no NaN or infinity in either branch", holds=_branches_are_finite),
+    domain=Domain(
+        text="no NaN or infinity in either branch",
+        holds=lambda values: all(value is not None and bool(np.isfinite(value).all()) for value in values[1:]),
+    ),
     rank=28,
     source=AI_HUB + "_shared/sam2/model_patches.py",
 )

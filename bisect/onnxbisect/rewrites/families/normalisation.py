@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.rule import Bound, Domain, Values, operator, pytorch, rule, tidl
+from onnxbisect.rewrites.rule import Bound, Domain, operator, pytorch, rule, tidl
 from onnxbisect.rewrites.site import Site, reduce, reshape
 
 #: What a mean and a deviation lose: an epsilon of the largest input for each term, relative to the deviation; squared
@@ -147,16 +147,15 @@ def rmsnorm_parts(at: Site) -> str:
     return at.op("Mul", scaled(at, x, axes, at.attribute("epsilon", 1e-5)), at.input(1))
 
 
-def _has_no_zero(values: Values) -> bool:
-    return values[0] is not None and bool((values[0] != 0).all())
-
-
 @pytorch("x / (x * x).sum(dim, True).sqrt() instead of F.normalize(x, dim=dim)")
 @rule(
     "LpNormalization -> Mul ReduceSum Sqrt Abs Div",
     Exactness.DOMAIN,
     Bound(epsilons=2, of="the output, times the number of terms"),
-    domain=Domain(text="no row of zeros; checked as: no zero", holds=_has_no_zero),
+    domain=Domain(
+        text="no row of zeros; checked as: no zero",
+        holds=lambda values: values[0] is not None and bool((values[0] != 0).all()),
+    ),
     rank=11,
     source="https://github.com/rockchip-linux/rknn-toolkit2/issues/300",
 )

@@ -178,17 +178,14 @@ class _Axis:
     length: int
 
 
-def _is_near(values: Values) -> bool:
-    return values[1] is not None and bool((np.abs(values[1]) <= _FARTHEST).all())
-
-
 @pytorch("the pixels looked up in x.flatten(2) and weighted, instead of F.grid_sample(x, grid)")
 @rule(
     "GridSample -> Transpose Reshape Slice Pad Add Sub Mul Floor Round Clip Cast Gather",
     Exactness.DOMAIN,
     Bound(epsilons=8, of="the largest magnitude of the image"),
     domain=Domain(
-        text="no NaN in the grid; magnitudes up to 1000, far beyond which onnxruntime gives 0", holds=_is_near
+        text="no NaN in the grid; magnitudes up to 1000, far beyond which onnxruntime gives 0",
+        holds=lambda values: values[1] is not None and bool((np.abs(values[1]) <= _FARTHEST).all()),
     ),
     rank=21,
     source="https://github.com/airockchip/rknn-toolkit2/issues/276",
