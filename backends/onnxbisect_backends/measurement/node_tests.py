@@ -9,7 +9,7 @@ little about the op.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -161,22 +161,21 @@ class NodeTest:
         return next((model for model in written if model is not None), None)
 
     def _shape(self, form: NodeTestForm) -> tuple[frozenset[int], bool]:
-        """The form's effect on this test; forms with equal results are the same model."""
-        first, *others = self.model.graph.node[0].output
-        return self._constant(form), form is NodeTestForm.ONE_OUTPUT and (not first or any(others))
+        """The form's effect on this test; forms with equal results are the same model.
 
-    def _constant(self, form: NodeTestForm) -> frozenset[int]:
-        """Positions of the constant inputs."""
-        given = [slot for slot, name in enumerate(self.model.graph.node[0].input) if name]
+        Positions of the constant inputs, and whether an output is left unused.
+        """
+        node = self.model.graph.node[0]
+        given = [slot for slot, name in enumerate(node.input) if name]
+        constant: Iterable[int] = ()
         match form:
             case NodeTestForm.USUAL | NodeTestForm.OLDER:
-                op = self.model.graph.node[0].op_type
-                slots = {*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())}
-                return frozenset(place for place, slot in enumerate(given) if slot in slots)
+                slots = {*SHAPE_SLOTS.get(node.op_type, ()), *SEMANTIC_SLOTS.get(node.op_type, ())}
+                constant = (place for place, slot in enumerate(given) if slot in slots)
             case NodeTestForm.WEIGHTS | NodeTestForm.ONE_OUTPUT:
-                return frozenset(range(1, len(given)))
-            case NodeTestForm.COMPUTED:
-                return frozenset()
+                constant = range(1, len(given))
+        first, *others = node.output
+        return frozenset(constant), form is NodeTestForm.ONE_OUTPUT and (not first or any(others))
 
     def _written(self, form: NodeTestForm, opset: int) -> onnx.ModelProto | None:
         """The model in a form; None if onnx.checker refuses it."""

@@ -36,9 +36,6 @@ def search_identity(target: str, file_key: str, universe: Universe) -> str:
 
 
 def _digest(identity: dict[str, object]) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True, default=_as_text).encode()).hexdigest()
-
-
-def _as_text(value: object) -> str:
-    """Option values without a JSON form, which backends may have."""
-    return str(value) if isinstance(value, Path) else repr(value)
+    # backends may have options without a JSON form
+    text = json.dumps(identity, sort_keys=True, default=lambda it: str(it) if isinstance(it, Path) else repr(it))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -36,13 +36,14 @@ def confined_view(
     hidden = [*_HIDDEN, *_homes(), *(str(folder.absolute()) for folder in confinement.hidden)]
     probe = [] if confinement.probe is None else [confinement.probe.parent]
     links = [link for program in programs for link in _links(Path(program))]
+    ours = (Path(__file__).parents[1], cache_folder() / "toolchains", Path(sys.prefix), Path(sys.base_prefix))
     shown = {
-        *(str(path.absolute()) for path in (cwd, *probe, *reads, *listed(env), *_ours())),
+        *(str(path.absolute()) for path in (cwd, *probe, *reads, *listed(env), *ours)),
         *(str(folder) for link in links for folder in _installed(link)),
     }
     kept = {os.path.realpath(path) for path in (*hidden, *temporary)}
     found = {path: os.path.realpath(path) for path in shown}
-    allowed = {path for path, real in found.items() if not _holds(real, kept)}
+    allowed = {path for path, real in found.items() if not any(Path(each).is_relative_to(real) for each in kept)}
     targets = {found[path] for path in allowed}
     return {
         "own": str(workdir),
@@ -68,13 +69,6 @@ def _homes() -> Iterator[str]:
     yield str(home / _LOCAL)
 
 
-def _ours() -> Iterator[Path]:
-    yield Path(__file__).parents[1]
-    yield cache_folder() / "toolchains"
-    yield Path(sys.prefix)
-    yield Path(sys.base_prefix)
-
-
 def _links(program: Path) -> Iterator[Path]:
     """The program, and the targets of its symbolic links step by step."""
     yield program
@@ -89,7 +83,3 @@ def _installed(program: Path) -> Iterator[Path]:
         yield program.parent.parent
     yield program.parent
     yield program
-
-
-def _holds(real: str, kept: set[str]) -> bool:
-    return any(each == real or each.startswith(real.rstrip("/") + "/") for each in kept)

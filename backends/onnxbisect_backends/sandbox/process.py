@@ -48,7 +48,8 @@ def disk_trouble(workdir: Path, log: str) -> str:
     state = os.statvfs(workdir)
     free = state.f_bfree if os.geteuid() == 0 else state.f_bavail
     if state.f_blocks and free * state.f_frsize < _FULL:
-        if _bytes_of(workdir) * _SHARE < state.f_blocks * state.f_frsize:
+        written = (Path(at, name).lstat() for at, _, names in os.walk(workdir) for name in names)
+        if sum(status.st_blocks * 512 for status in written) * _SHARE < state.f_blocks * state.f_frsize:
             raise ShortageError(f"The disk for temporary files is full: {_ELSEWHERE}")
         return f"The compiler filled the disk for temporary files: {_ELSEWHERE}"
     if not os.access(workdir, os.W_OK):
@@ -56,12 +57,6 @@ def disk_trouble(workdir: Path, log: str) -> str:
     if said := _WORDS.search(log):
         return f"The compiler could not write ({said[0]}): {_ELSEWHERE}"
     return ""
-
-
-def _bytes_of(folder: Path) -> int:
-    """The disk space of the files below a folder."""
-    found = (Path(at, name).lstat() for at, _, names in os.walk(folder) for name in names)
-    return sum(status.st_blocks * 512 for status in found)
 
 
 def demand_plenty(folder: Path, error: BaseException | None = None) -> None:
@@ -285,7 +280,15 @@ def _ask_supervisor(order: bytes, deadline: float) -> bytes:
         return _converse(supervisor, order, deadline)
     finally:
         # also after Ctrl-C: closing its standard input makes the supervisor kill the compiler
-        _close(supervisor)
+        orders, answers = _pipes(supervisor)
+        with contextlib.suppress(BrokenPipeError):
+            orders.close()
+        answers.close()
+        try:
+            supervisor.wait(timeout=_GRACE)
+        except subprocess.TimeoutExpired:
+            supervisor.kill()
+            supervisor.wait()
         with _lock:
             del _running[supervisor]
 
@@ -308,18 +311,6 @@ def _converse(supervisor: subprocess.Popen[bytes], order: bytes, deadline: float
                 return bytes(answer)
             answer += data
     return b""
-
-
-def _close(supervisor: subprocess.Popen[bytes]) -> None:
-    orders, answers = _pipes(supervisor)
-    with contextlib.suppress(BrokenPipeError):
-        orders.close()
-    answers.close()
-    try:
-        supervisor.wait(timeout=_GRACE)
-    except subprocess.TimeoutExpired:
-        supervisor.kill()
-        supervisor.wait()
 
 
 def _pipes(supervisor: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:

@@ -6,7 +6,6 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -181,7 +180,9 @@ class RknnBackend:
         """Whether its environment is installed and has the rules to disable."""
         if self._toolchain.missing or not self._options.disable_rules:
             return self._toolchain.missing
-        rules = self._rules
+        # every word in the toolkit's rule modules, which include all rule names: it has no list, and accepts any
+        modules = self._toolchain.site_packages.glob("rknn/api/rules/*.so")
+        rules = {word.decode() for module in modules for word in _RULE.findall(module.read_bytes())}
         unheard = next((rule for rule in self._options.disable_rules if rule not in rules), None)
         if unheard is None:
             return None
@@ -268,13 +269,6 @@ class RknnBackend:
             tensors=(*reading.hints.tensors, *fused.tensors),
         )
         return refused(outcome, replace(reading, fingerprint=mark, message=message, hints=hints))
-
-    @cached_property
-    def _rules(self) -> frozenset[str]:
-        """Every word in the toolkit's rule modules, which include all rule names: it has no list, and accepts any."""
-        modules = self._toolchain.site_packages.glob("rknn/api/rules/*.so")
-        words = {word for module in modules for word in _RULE.findall(module.read_bytes())}
-        return frozenset(word.decode() for word in words)
 
     def _hybrid(
         self, model: Path, samples: Path, wanted: Mapping[str, object], workdir: Path, limits: Limits
