@@ -69,7 +69,18 @@ class Contents:
 
     def tensor(self, tensor: TensorProto, *, with_value: bool) -> bytes:
         """A digest of a stored tensor: dtype and shape, and its value if `with_value`."""
-        value = self._value(tensor) if with_value else None
+        value: bytes | None = None
+        if with_value and is_external(tensor):
+            path, offset, left = place_of(tensor, self._folder)
+            running = blake2b(digest_size=32)
+            with path.open("rb") as file:
+                file.seek(offset)
+                while left > 0 and (chunk := file.read(min(left, 8 << 20))):
+                    running.update(chunk)
+                    left -= len(chunk)
+            value = running.digest()
+        elif with_value:
+            value = array_digest(numpy_helper.to_array(tensor))
         return digest(tensor.data_type, tuple(tensor.dims), value)
 
     def array(self, tensor: TensorProto, most: int = SMALL) -> np.ndarray | None:
@@ -83,18 +94,6 @@ class Contents:
         values, indices = (self.tensor(part, with_value=self._weights) for part in (sparse.values, sparse.indices))
         return digest(tuple(sparse.dims), values, indices)
 
-    def _value(self, tensor: TensorProto) -> bytes:
-        if not is_external(tensor):
-            return array_digest(numpy_helper.to_array(tensor))
-        path, offset, left = place_of(tensor, self._folder)
-        running = blake2b(digest_size=32)
-        with path.open("rb") as file:
-            file.seek(offset)
-            while left > 0 and (chunk := file.read(min(left, 8 << 20))):
-                running.update(chunk)
-                left -= len(chunk)
-        return running.digest()
-
     def _stored(self, tensor: TensorProto) -> bytes:
         """A digest of a tensor inside an attribute or a subgraph, which no other node can share."""
         return self.tensor(tensor, with_value=self._weights or prod(tensor.dims) <= SMALL)
@@ -106,20 +105,17 @@ class Contents:
         if call not in self._known_functions:
             # Recursive functions are invalid; in a file that has one, the inner call is represented by its name.
             self._known_functions[call] = b""
-            self._known_functions[call] = self._function(self._functions[call])
+            function, names = self._functions[call], _Names(str)
+            names.add(function.input)
+            self._known_functions[call] = digest(
+                len(function.input),
+                list(function.attribute),
+                self._attributes(function.attribute_proto, str),
+                sorted((_plain(opset.domain), opset.version) for opset in function.opset_import),
+                self._nodes(function.node, names),
+                [names[name] for name in function.output],
+            )
         return (*call, self._known_functions[call])
-
-    def _function(self, function: onnx.FunctionProto) -> bytes:
-        names = _Names(str)
-        names.add(function.input)
-        return digest(
-            len(function.input),
-            list(function.attribute),
-            self._attributes(function.attribute_proto, str),
-            sorted((_plain(opset.domain), opset.version) for opset in function.opset_import),
-            self._nodes(function.node, names),
-            [names[name] for name in function.output],
-        )
 
     def _nodes(self, nodes: Iterable[onnx.NodeProto], names: "_Names") -> object:
         digests = []

@@ -68,7 +68,9 @@ class ServerConnection:
         if self._client.is_closed:
             raise OptionError("This client is closed: fetch results and files before.")
         retrying = Retrying(
-            retry=retry_if_exception(self._is_away) | retry_if_result(lambda answer: answer.status_code in _BUSY),
+            # a server that has answered before and cannot be reached may be restarting
+            retry=retry_if_exception(lambda error: isinstance(error, httpx2.TransportError) and self._reached)
+            | retry_if_result(lambda answer: answer.status_code in _BUSY),
             wait=_pause,
             stop=stop_after_attempt(len(_PAUSES) + 1),
             retry_error_callback=_last,
@@ -108,10 +110,6 @@ class ServerConnection:
                     received.writelines(answer.iter_bytes(_CHUNK))
         self._reached = True
         return answer
-
-    def _is_away(self, error: BaseException) -> bool:
-        """Whether the server, which has answered before, cannot be reached; it may be restarting."""
-        return isinstance(error, httpx2.TransportError) and self._reached
 
 
 def _pause(state: RetryCallState) -> float:

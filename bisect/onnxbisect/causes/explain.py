@@ -35,19 +35,14 @@ def cheapest_cover(explanations: Sequence[Explanation]) -> list[Explanation]:
     for one in explanations:
         if not any(is_subset(one.refused, other.refused) for other in useful):
             useful.append(one)
-    chosen = [one for part in _components(useful) for one in _Search(part).best]
-    return sorted(chosen, key=lambda one: one.order)
-
-
-def _components(useful: Iterable[Explanation]) -> list[list[Explanation]]:
-    """Groups that share no culprit, each in the given order."""
-    groups: list[tuple[int, list[Explanation]]] = []
+    groups: list[tuple[int, list[Explanation]]] = []  # that share no culprit
     for one in useful:
         touched = [group for group in groups if group[0] & one.refused]
         groups = [group for group in groups if not group[0] & one.refused]
         merged = [other for _, those in touched for other in those]
         groups.append((one.refused | union(mask for mask, _ in touched), [*merged, one]))
-    return [sorted(those, key=lambda one: one.order) for _, those in groups]
+    chosen = [one for _, those in groups for one in _Search(sorted(those, key=lambda one: one.order)).best]
+    return sorted(chosen, key=lambda one: one.order)
 
 
 class _Search:

@@ -156,23 +156,18 @@ class Functions:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._functions = functions_of(model)
-        self._reach: dict[Call, tuple[frozenset[Call], frozenset[str]]] = {
-            call: self._closure(call) for call in self._functions
-        }
-
-    def _closure(self, start: Call) -> tuple[frozenset[Call], frozenset[str]]:
-        seen = {start}
-        domains = set()
-        queue = [start]
-        while queue:
-            call = queue.pop()
-            domains.add(call[0])
-            function = self._functions.get(call)
-            for called in () if function is None else _calls(function.node):
-                if called not in seen:
-                    seen.add(called)
-                    queue.append(called)
-        return frozenset(seen & self._functions.keys()), frozenset(domains)
+        self._reach: dict[Call, tuple[frozenset[Call], frozenset[str]]] = {}
+        for start in self._functions:
+            seen, domains, queue = {start}, set(), [start]
+            while queue:
+                call = queue.pop()
+                domains.add(call[0])
+                function = self._functions.get(call)
+                for called in () if function is None else _calls(function.node):
+                    if called not in seen:
+                        seen.add(called)
+                        queue.append(called)
+            self._reach[start] = frozenset(seen & self._functions.keys()), frozenset(domains)
 
     def needs_of(self, node: onnx.NodeProto) -> tuple[frozenset[Call], frozenset[str]]:
         """The functions that a node needs, transitively, and the domains of all operators used by it and them."""

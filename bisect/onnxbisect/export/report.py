@@ -1,6 +1,5 @@
 """The result of an export as a document, which is also its JSON, and its forms for a terminal and in Markdown."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -115,9 +114,21 @@ def terminal(report: ExportReport) -> list[str]:
     lines = [translated(report.headline), ""]
     for number, one in enumerate(report.culprits, 1):
         lines += [f"{number}  {_name(one.path)} ({one.cls}): {phrase(one.kind)}"]
-        lines += [f"   {it}" for it in _about(one)]
+        lines += [f"   {line(one.place)}  {one.place.source}"] if one.place else []
+        lines += [f"   {one.message}"]
+        if len(one.places) > 1:
+            places = _("at {places}: {names}", places=plural(len(one.places), "place"), names=listed(one.places))
+            lines += [f"   {places}"]
+        lines += [f"   {_('instead: {remedy}', remedy=phrase(one.remedy))}"]
+        for it in one.tried:
+            why = f" ({it.message})" if it.message else ""
+            lines += [f"   {it.setting}: {_('exports') if it.exports else _('does not export')}{why}"]
     lines += [f"?  {_name(path)}: {translated(why)}" for path, why in report.undecided]
-    lines += ["", *_table(report)] if report.components else []
+    if report.components:
+        compiles = {it.path: it.compiles for it in report.parts}
+        head = (_("component"), _("class"), _("exports"), "")
+        rows = ((it.path, it.cls, exports(it), compiles.get(it.path, "")) for it in report.components)
+        lines += ["", *(it.rstrip() for it in aligned([head, *rows], [200] * len(head)))]
     lines += ["", *(f"{part(it)}" for it in report.parts)]
     lines += footer(report)
     return [clean(it) for it in lines]
@@ -150,25 +161,6 @@ def markdown(report: ExportReport) -> str:
     known = [*map(part, report.parts), *(f"{_name(path)}: {translated(why)}" for path, why in report.undecided)]
     blocks += ["\n".join(f"- {plain(it)}" for it in known), *map(plain, footer(report))]
     return "\n\n".join(filter(None, blocks)) + "\n"
-
-
-def _about(one: Blamed) -> Iterable[str]:
-    if one.place:
-        yield f"{line(one.place)}  {one.place.source}"
-    yield one.message
-    if len(one.places) > 1:
-        yield _("at {places}: {names}", places=plural(len(one.places), "place"), names=listed(one.places))
-    yield _("instead: {remedy}", remedy=phrase(one.remedy))
-    for it in one.tried:
-        why = f" ({it.message})" if it.message else ""
-        yield f"{it.setting}: {_('exports') if it.exports else _('does not export')}{why}"
-
-
-def _table(report: ExportReport) -> list[str]:
-    compiles = {it.path: it.compiles for it in report.parts}
-    head = (_("component"), _("class"), _("exports"), "")
-    rows = ((it.path, it.cls, exports(it), compiles.get(it.path, "")) for it in report.components)
-    return [it.rstrip() for it in aligned([head, *rows], [200] * len(head))]
 
 
 def exports(it: Component) -> str:

@@ -115,7 +115,27 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
     sizes: dict[str, int] = {}
     root = folder.resolve()
     for tensor in external_tensors(proto):
-        _check(tensor, folder, root, sizes)
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if not location:
+            raise ModelError(f"Tensor {tensor.name!r} keeps its data in another file and does not say which.")
+        if location not in sizes:
+            sizes[location] = _size_inside(tensor.name, location, folder, root)
+        if tensor.data_type == TensorProto.STRING:
+            raise ModelError(f"Tensor {tensor.name!r} keeps strings in another file, which ONNX does not allow.")
+        try:
+            _, offset, size = place_of(tensor, folder)
+            length = int(entries.get("length") or size)
+        except ValueError:
+            raise ModelError(
+                f"Tensor {tensor.name!r} says where its data lies in {location!r} in words that are no numbers."
+            ) from None
+        end = offset + max(length, size)
+        if offset < 0 or length < 0 or end > sizes[location]:
+            raise ModelError(
+                f"The data of tensor {tensor.name!r} ends at byte {end} of {location!r}, which has only "
+                f"{sizes[location]} bytes. Copy the file again, whole."
+            )
     return sorted((folder / location for location in sizes), key=Path.as_posix)
 
 
@@ -160,30 +180,6 @@ def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
                 yield attribute.sparse_tensor.indices
         for body in bodies(node):
             yield from _of_graph(body)
-
-
-def _check(tensor: TensorProto, folder: Path, root: Path, sizes: dict[str, int]) -> None:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    if not location:
-        raise ModelError(f"Tensor {tensor.name!r} keeps its data in another file and does not say which.")
-    if location not in sizes:
-        sizes[location] = _size_inside(tensor.name, location, folder, root)
-    if tensor.data_type == TensorProto.STRING:
-        raise ModelError(f"Tensor {tensor.name!r} keeps strings in another file, which ONNX does not allow.")
-    try:
-        _, offset, size = place_of(tensor, folder)
-        length = int(entries.get("length") or size)
-    except ValueError:
-        raise ModelError(
-            f"Tensor {tensor.name!r} says where its data lies in {location!r} in words that are no numbers."
-        ) from None
-    end = offset + max(length, size)
-    if offset < 0 or length < 0 or end > sizes[location]:
-        raise ModelError(
-            f"The data of tensor {tensor.name!r} ends at byte {end} of {location!r}, which has only "
-            f"{sizes[location]} bytes. Copy the file again, whole."
-        )
 
 
 def _size_inside(name: str, location: str, folder: Path, root: Path) -> int:

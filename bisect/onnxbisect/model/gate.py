@@ -9,7 +9,6 @@ can make astronomically many nodes, which are counted with all calls expanded. W
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 
 import onnx
@@ -75,7 +74,8 @@ def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: b
             raise ModelError(f"{where} names no operator. {_AGAIN}")
         if not any(node.output):
             raise ModelError(f"{where} has no output, so nothing can use it. {_AGAIN}")
-        if not node.input and not domain_of(node) and _reads_something(node.op_type):
+        known = not node.input and not domain_of(node) and onnx.defs.has(node.op_type)
+        if known and onnx.defs.get_schema(node.op_type).min_input > 0:
             raise ModelError(f"{where} has no input, which its operator cannot do without. {_AGAIN}")
         for attribute in node.attribute:
             if attribute.ref_attr_name and not in_function:
@@ -90,32 +90,21 @@ def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: b
             _demand_graph(body, in_function=in_function)
 
 
-@cache
-def _reads_something(op: str) -> bool:
-    """Whether an operator has a required input, judged by its newest version."""
-    return onnx.defs.has(op) and onnx.defs.get_schema(op).min_input > 0
-
-
 def _demand_attribute(attribute: AttributeProto, where: str) -> None:
     name = quoted(attribute.name)
     if attribute.type == AttributeProto.UNDEFINED:
         raise ModelError(f"{where} has the attribute {name} without a type. {_AGAIN}")
     if attribute.type == AttributeProto.SPARSE_TENSOR:
         demand_sparse(attribute.sparse_tensor)
-    for kind in _types_in(attribute):
+    if attribute.type == AttributeProto.TYPE_PROTO:
+        _demand_type(attribute.tp, f"The attribute {name}")
+    for kind in attribute.type_protos if attribute.type == AttributeProto.TYPE_PROTOS else ():
         _demand_type(kind, f"The attribute {name}")
     if attribute.name == "equation" and len(attribute.s) > _LONGEST_EQUATION:
         raise ModelError(
             f"{where} has an equation of {len(attribute.s):,} characters; the limit is {_LONGEST_EQUATION:,}. "
             "Write it as several nodes."
         )
-
-
-def _types_in(attribute: AttributeProto) -> Iterator[onnx.TypeProto]:
-    if attribute.type == AttributeProto.TYPE_PROTO:
-        yield attribute.tp
-    elif attribute.type == AttributeProto.TYPE_PROTOS:
-        yield from attribute.type_protos
 
 
 def _demand_constant(node: onnx.NodeProto, where: str) -> None:

@@ -166,7 +166,9 @@ class _Search:
         for partition in self._space.groups:
             parts = [part & kept for part in partition if part & kept]
             if 1 < len(parts) <= size(kept) // 2:
-                kept = self._shortest(sorted(parts, key=self._first), Why.GROUPS)
+                kept = self._shortest(
+                    sorted(parts, key=lambda part: min(self._place[unit] for unit in members(part))), Why.GROUPS
+                )
         kept = self._shortest([1 << unit for unit in sorted(members(kept), key=self._place.__getitem__)], Why.UNITS)
         return self._cheaper(self._minimal(kept, look=True))
 
@@ -208,9 +210,6 @@ class _Search:
                 if size(again.keep) <= _FEW and share(again.keep) < share(found.keep):
                     found = again
         return found
-
-    def _first(self, part: UnitSet) -> int:
-        return min(self._place[unit] for unit in members(part))
 
     def _shortest(self, parts: Sequence[UnitSet], why: Why, needed: UnitSet = 0) -> UnitSet:
         """What is needed with a small selection of parts, so that it suffices; all parts do, and no part does not.

@@ -27,7 +27,19 @@ def reason(
     read = {name: seen[name] for name in dict.fromkeys(node.input) if name in seen}
     made = {name: seen[name] for name in node.output if name in seen}
     facts = _float16(node, read, made) if low is Low.FLOAT16 else _int8(node, read, made, weights)
-    return next(facts, None) or _nothing(low, {**read, **made})
+    if telling := next(facts, None):
+        return telling
+    name, least = _most({**read, **made}, lambda it: -it.eight_bit)
+    if not name:
+        return english("Nothing is known of the values of its tensors.")
+    if low is Low.FLOAT16:
+        return english("No single property of its tensors stands out.")
+    return english(
+        "No single property stands out; of its tensors '{tensor}' has the least room, {decibels} dB above the rounding "
+        "error of int8.",
+        tensor=name,
+        decibels=f"{-least:.0f}",
+    )
 
 
 def _float16(
@@ -117,20 +129,6 @@ def _cancellation(
             op=node.op_type,
             ratio=f"{before / after:.0f}",
         )
-
-
-def _nothing(low: Low, both: Mapping[str, SampledTensor]) -> str:
-    name, least = _most(both, lambda it: -it.eight_bit)
-    if not name:
-        return english("Nothing is known of the values of its tensors.")
-    if low is Low.FLOAT16:
-        return english("No single property of its tensors stands out.")
-    return english(
-        "No single property stands out; of its tensors '{tensor}' has the least room, {decibels} dB above the rounding "
-        "error of int8.",
-        tensor=name,
-        decibels=f"{-least:.0f}",
-    )
 
 
 def _most(tensors: Mapping[str, SampledTensor], fact: Callable[[SampledTensor], float]) -> tuple[str, float]:
