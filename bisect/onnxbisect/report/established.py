@@ -185,50 +185,44 @@ def op_table(job: CompletedDiagnosis, states: States, records: Records, identiti
     for index, unit in enumerate(job.model.units):
         node = job.model.proto.graph.node[unit.node]
         groups.setdefault((domain_of(node), node.op_type), []).append(index)
-    rows = [_row(job, states, records, identities, op, of(units)) for op, units in groups.items()]
-    order = {"fail": 0, "mixed": 1, "unknown": 2, "needs_context": 3, "pass": 4}
-    return sorted(rows, key=lambda row: (order[row["verdict"]], row["domain"], row["op"]))
-
-
-def _row(
-    job: CompletedDiagnosis,
-    states: States,
-    records: Records,
-    identities: Sequence[str],
-    op: tuple[str, str],
-    units: UnitSet,
-) -> OpEntry:
-    involved = [
+    blamed = [
         (identity, culprit)
         for identity, culprit in zip(identities, job.diagnosis.culprits, strict=True)
-        if culprit.kind is not CulpritKind.CAPACITY and any(place & units for place in culprit.places)
+        if culprit.kind is not CulpritKind.CAPACITY
     ]
-    alone = together = 0
-    for _, culprit in involved:
-        if culprit.certainty is Certainty.CONFIRMED:
-            for occurrence in culprit.places:
-                if culprit.kind is CulpritKind.SINGLE:
-                    alone |= occurrence & units
-                elif culprit.kind in (CulpritKind.INTERACTION, CulpritKind.COUNT):
-                    together |= occurrence & units
-    verdict: OpVerdict
-    if alone | together:
-        verdict = "mixed" if ((states.passing | states.context) & units) | (together & ~alone) else "fail"
-        named = [records.named(culprit.evidence.fails, Status.FAIL) for _, culprit in involved]
-        proof = [name for name in dict.fromkeys(named) if name is not None]
-    elif units & ~(states.passing | states.context):
-        verdict, proof = "unknown", []
-    else:
-        verdict, proof = "needs_context" if states.context & units else "pass", records.covering(units)
-    universe = job.model.universe
-    return {
-        "op": op[1],
-        "domain": op[0],
-        "nodes": size(units),
-        "variants": len({universe.variant[unit] for unit in members(units)}),
-        "verdict": verdict,
-        "failing": size(alone | together),
-        "passing": size(states.passing & units),
-        "culprits": [identity for identity, _ in involved],
-        "proof": proof,
-    }
+    rows: list[OpEntry] = []
+    for (domain, op), indices in groups.items():
+        units = of(indices)
+        involved = [(identity, it) for identity, it in blamed if any(place & units for place in it.places)]
+        alone = together = 0
+        for _, culprit in involved:
+            if culprit.certainty is Certainty.CONFIRMED:
+                for occurrence in culprit.places:
+                    if culprit.kind is CulpritKind.SINGLE:
+                        alone |= occurrence & units
+                    elif culprit.kind in (CulpritKind.INTERACTION, CulpritKind.COUNT):
+                        together |= occurrence & units
+        verdict: OpVerdict
+        if alone | together:
+            verdict = "mixed" if ((states.passing | states.context) & units) | (together & ~alone) else "fail"
+            named = [records.named(culprit.evidence.fails, Status.FAIL) for _, culprit in involved]
+            proof = [name for name in dict.fromkeys(named) if name is not None]
+        elif units & ~(states.passing | states.context):
+            verdict, proof = "unknown", []
+        else:
+            verdict, proof = "needs_context" if states.context & units else "pass", records.covering(units)
+        rows.append(
+            {
+                "op": op,
+                "domain": domain,
+                "nodes": size(units),
+                "variants": len({job.model.universe.variant[unit] for unit in members(units)}),
+                "verdict": verdict,
+                "failing": size(alone | together),
+                "passing": size(states.passing & units),
+                "culprits": [identity for identity, _ in involved],
+                "proof": proof,
+            }
+        )
+    order = {"fail": 0, "mixed": 1, "unknown": 2, "needs_context": 3, "pass": 4}
+    return sorted(rows, key=lambda row: (order[row["verdict"]], row["domain"], row["op"]))

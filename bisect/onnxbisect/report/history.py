@@ -103,7 +103,11 @@ def next_version(parts: Sequence[Answers], unusable: frozenset[int] = frozenset(
 
 def history_sections(history: VersionHistory) -> Iterator[Section]:
     """The history for people."""
-    asked, names = history.asked, [Quoted(_called(part)) for part in history.parts]
+    asked, names = history.asked, []
+    for part in history.parts:
+        ops = " + ".join(part.ops[:4]) + (" …" if len(part.ops) > 4 else "")
+        places = f", {part.places} places" if part.places > 1 else ""
+        names.append(Quoted(f"{ops} ({part.nodes[0]}{places})" if part.nodes else "the whole model"))
     yield Heading(
         f"{history.model} on {history.compiler}, {history.versions[0]} to {history.versions[-1]}: "
         f"{len(asked)} of {plural(len(history.versions), 'version')} asked, {plural(history.installs, 'install')}, "
@@ -161,13 +165,6 @@ def history_document(history: VersionHistory) -> dict[str, Any]:
             for part in history.parts
         ],
     }
-
-
-def _called(part: VersionedPart) -> str:
-    if not part.nodes:
-        return "the whole model"
-    ops = " + ".join(part.ops[:4]) + (" …" if len(part.ops) > 4 else "")
-    return f"{ops} ({part.nodes[0]}{f', {part.places} places' if part.places > 1 else ''})"
 
 
 def _since(history: VersionHistory, part: VersionedPart) -> str:
