@@ -332,6 +332,23 @@ def test_one_place_without_an_answer_leaves_its_siblings_known():
     assert step.diagnosis.unresolved == 1 << 7
 
 
+@pytest.mark.parametrize("count", [5, 6, 30])
+def test_a_list_blames_an_op_beside_what_gets_no_answer_without_it(count: int):
+    """Nothing is known of what an unknown op makes, so what reads it cannot be cut out of it."""
+    graph = chain(range(count))
+    truth = {1 << 1, 1 << 3}
+
+    class Unknown(World):
+        def compile(self, units: UnitSet) -> Verdict:
+            cut = units >> 4 & 1 and not units >> 3 & 1
+            return Verdict(status=Status.UNRESOLVED) if cut else super().compile(units)
+
+    step = Unknown(graph, monotone(truth), logger("all", graph, truth)).diagnose()
+    assert all_found(step) == truth
+    assert all(culprit.certainty is Certainty.CONFIRMED for culprit in step.diagnosis.culprits)
+    assert step.diagnosis.unresolved == 1 << 4
+
+
 def test_a_pair_that_fails_wherever_both_are_is_one_culprit_with_every_combination():
     graph = chain([0, 2, 1, 3] * 20)
     world = World(graph, lambda units: {0, 1} <= {graph.variant[unit] for unit in members(units)}, alike=True)

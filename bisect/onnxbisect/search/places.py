@@ -82,16 +82,20 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
 
 
 def unseen_in_place(
-    universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], seen: UnitSet, remainder: UnitSet
+    universe: Universe, oracle: Oracle, state: SearchState, seen: UnitSet, remainder: UnitSet
 ) -> list[UnitSet]:
     """Probes that are missing to see single suspects fail in their place; `seen` is that of `seen_to_fail`.
 
     Each suspect is put back into the remainder in each group of `windows`, which suspects near each other share, and by
-    itself until `_MOST_PUT_BACK` suspects were.
+    itself until `_MOST_PUT_BACK` suspects were. A unit next to it that gets no answer may only lack what it makes.
     """
-    singles = [suspect for suspect in suspects if suspect.single and not suspect.contested]
+    singles = [suspect for suspect in state.suspects if suspect.single and not suspect.contested]
     everywhere = union(suspect.everywhere for suspect in singles)
-    near = [universe.ball(suspect.units, REACH, remainder | suspect.units) for suspect in singles]
+    unanswered = state.unresolved & ~state.not_known
+    near = [
+        universe.ball(suspect.units, REACH, remainder | suspect.units) | universe.neighbours(suspect.units) & unanswered
+        for suspect in singles
+    ]
     left = max(0, _MOST_PUT_BACK - sum(oracle.look(probe) is not None for probe in near))
     unseen = [(suspect, probe) for suspect, probe in zip(singles, near, strict=True) if not suspect.everywhere & seen]
     missing = [probe for _, probe in unseen if oracle.look(probe) is None][:left]

@@ -290,7 +290,7 @@ class SearchReplay:
             return False
         # Ask about suspects that nothing blames in their place; True if one of them passes there.
         seen = seen_to_fail(self._universe, self._oracle, self.state)
-        missing = unseen_in_place(self._universe, self._oracle, self.state.suspects, seen, self.remainder)
+        missing = unseen_in_place(self._universe, self._oracle, self.state, seen, self.remainder)
         answers = self._oracle.ask_all([(probe, english("a suspect in its place")) for probe in missing], sure=True)
         if any(answer.passed for answer in answers):
             return False
