@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from statistics import mean
@@ -408,6 +409,23 @@ def test_of_a_list_of_neighbours_every_other_one_is_asked_in_its_place(refused: 
     assert all(culprit.certainty is Certainty.CONFIRMED for culprit in step.diagnosis.culprits)
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert world.calls <= most
+
+
+def test_a_log_that_leaves_out_the_domain_names_the_op_all_the_same():
+    """TPU-MLIR lists the types of custom ops so; those of the default domain have none to leave out."""
+    graph = replace(chain([0, 1, 2, 3, 2, 4]), op=("Relu", "a::One", "b::Two", "Add", "b::Two", "Sin"))
+
+    def calls(write: Callable[[str], str]) -> int:
+        def log(units: UnitSet) -> Hints:
+            return Hints(ops=tuple(dict.fromkeys(write(graph.op[it]) for it in members(units) if "::" in graph.op[it])))
+
+        world = World(graph, monotone([1 << 1, 1 << 2, 1 << 4]), log, fingerprints=True)
+        step = world.diagnose()
+        assert all_found(step) == {1 << 1, 1 << 2, 1 << 4}
+        assert all(culprit.certainty is Certainty.CONFIRMED for culprit in step.diagnosis.culprits)
+        return world.calls
+
+    assert calls(lambda op: op.rpartition("::")[2]) == calls(str) <= 9
 
 
 @settings(deadline=None, max_examples=examples(60))

@@ -99,11 +99,9 @@ class LogHints:
         """`nodes`, and for logs that name no node the probe's units of every op they name."""
         named = self.nodes
         for failing in self._oracle.failing:
-            verdict = self._oracle.look(failing)
             # In a log that names nodes, op types would only widen the suspicion.
-            if verdict is not None and not self._oracle.named_in(failing):
-                for op in verdict.hints.ops:
-                    named |= self._universe.units_by_op.get(op, 0) & failing
+            if not self._oracle.named_in(failing):
+                named |= self._oracle.of_named_ops(failing)
         return named
 
     def interacting(self, region: UnitSet, fails: Fails) -> UnitSet:
@@ -199,7 +197,7 @@ class Atoms:
         if not self._oracle.names_mislead:
             if named := self._oracle.named_in(probe):
                 return bool(named & asked)
-            if self._universe.op[lowest(asked)] in known.hints.ops:
+            if asked & self._oracle.of_named_ops(probe):
                 return True
         return self._oracle.ask(along, english("the nodes that {say} requires", say=self.say(atom))).passed
 

@@ -270,6 +270,12 @@ class Oracle:
             self._named[failing] = named
         return self._named[failing]
 
+    def of_named_ops(self, failing: UnitSet) -> UnitSet:
+        """The units of a failing probe of whose ops its log names one, with the domain or without."""
+        verdict = self.look(failing)
+        ops = () if verdict is None else verdict.hints.ops
+        return union(self.universe.units_by_op.get(op, 0) for op in ops) & failing
+
     def refused_by_log(self, failing: UnitSet) -> UnitSet:
         """The units that the log says are refused: nodes that it names, or the one unit of the one op that it names.
 
@@ -279,7 +285,7 @@ class Oracle:
         named = self.named_in(failing)
         if verdict is None or len(verdict.hints.ops) != 1 or self.has_wrong_numbers(failing):
             return named
-        units = self.universe.units_by_op.get(verdict.hints.ops[0], 0) & failing
+        units = self.of_named_ops(failing)
         return named | (units if size(units) == 1 else 0)
 
     def without_named(self, probe: UnitSet, places: UnitSet) -> UnitSet:

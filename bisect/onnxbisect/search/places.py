@@ -35,7 +35,8 @@ def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
         return False
     if oracle.names_mislead:
         return False
-    return universe.op[lowest(suspect.units)] in verdict.hints.ops or bool(oracle.named_in(suspect.fails))
+    alike = universe.units_by_op[universe.op[lowest(suspect.units)]]
+    return bool(oracle.of_named_ops(suspect.fails) & alike or oracle.named_in(suspect.fails))
 
 
 def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> UnitSet:
@@ -218,9 +219,8 @@ def lists_ops(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -
         return False
     ops = {universe.op[lowest(suspect.units)] for suspect in suspects if suspect.single}
     for failing in oracle.failing:
-        verdict = oracle.look(failing)
-        named_ops = {universe.op[unit] for unit in members(oracle.named_in(failing))}
-        if verdict is not None and len(ops & named_ops.union(verdict.hints.ops)) > 1:
+        named = oracle.named_in(failing) | oracle.of_named_ops(failing)
+        if len(ops & {universe.op[unit] for unit in members(named)}) > 1:
             return True
     return False
 
