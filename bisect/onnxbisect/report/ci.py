@@ -191,7 +191,7 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
     lines_of = {origin["node"]: origin for origin in culprit["origin"] if origin["file"] is not None}
     related = [
         _location(document, nodes, next((lines_of[it] for it in nodes if it in lines_of), None), number)
-        for number, nodes in enumerate(culprit["occurrences"][1:], 1)
+        for number, nodes in enumerate(culprit["occurrences"][1 : _RELATED + 1], 1)
     ]
     result: dict[str, object] = {
         "ruleId": rule_of(culprit),
@@ -203,7 +203,7 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
         "properties": {"kind": culprit["kind"], "certainty": culprit["certainty"], "repro": culprit["repro"]},
     }
     if related:
-        result["relatedLocations"] = related[:_RELATED]
+        result["relatedLocations"] = related
     return result
 
 
