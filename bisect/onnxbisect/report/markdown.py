@@ -258,7 +258,7 @@ def _about_the_model(document: Report) -> Iterator[str]:
         )
         yield "## " + _("What can run on the NPU")
         yield table((_("piece"), _("units"), _("first node"), _("last node"), _("proof")), pieces)
-    for found in document["tables"]:
+    for found in document.get("tables", ()):
         yield f"## {plain(found['title'])}"
         yield f"{plain(reading.table_summary(found))} ({found['probe']})"
         cells = ([code(cell, cell=True) for cell in row] for row in found["rows"][:_ROWS])

@@ -52,7 +52,7 @@ def probes(document: Report) -> list[ProbeEntry]:
     wanted |= {name for row in document["op_table"] for name in row["proof"]}
     wanted |= {name for entry in document["flaky"] for name in entry["probes"]}
     wanted |= {piece["proof"] for piece in document["partition"][:ROWS]}
-    wanted |= {table["probe"] for table in document["tables"]}
+    wanted |= {table["probe"] for table in document.get("tables", ())}
     return [probe for index, probe in enumerate(document["probes"]) if index < PROBES or probe["id"] in wanted]
 
 

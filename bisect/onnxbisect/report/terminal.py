@@ -216,7 +216,7 @@ def _of_the_model(document: Report, width: int) -> Iterator[list[str]]:
         yield [_("On the NPU: 1 piece of {units}", units=plural(pieces[0], "unit"))]
     sizes = {probe["id"]: probe["size"] for probe in document["probes"]}
     tables = []
-    for table in document["tables"]:
+    for table in document.get("tables", ()):
         part = sizes[table["probe"]]
         of_what = f" ({plural(part, 'unit')})" if part < document["model"]["units"] else ""
         tables.append(clip(f"{table['title']}{of_what}: {reading.table_summary(table)}", width))
