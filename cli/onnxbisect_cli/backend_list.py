@@ -48,7 +48,10 @@ def install(names: Sequence[str], *, everything: bool = False) -> int:
             defined: list[Toolchain] = []
             for one in chosen:  # a wrong version is reported before anything is installed
                 try:
-                    defined.append(one if isinstance(one, Toolchain) else _defined(*one))
+                    if not isinstance(one, Toolchain):  # a version without pins in this program
+                        with series.opened(one[0], _say) as index:
+                            one = index.define(one[1])
+                    defined.append(one)
                 except BackendUnusableError as error:
                     failed = _report(error)
             for toolchain in defined:
@@ -69,12 +72,6 @@ def _report(error: BackendUnusableError) -> int:
     """Print the error; returns its exit status."""
     print(f"onnx-bisect: {clean(str(error))}", file=sys.stderr, flush=True)
     return error.exit_code
-
-
-def _defined(name: str, version: str) -> Toolchain:
-    """A toolchain for a version without pins in this program."""
-    with series.opened(name, _say) as index:
-        return index.define(version)
 
 
 def _chosen(name: str) -> Toolchain | tuple[str, str]:

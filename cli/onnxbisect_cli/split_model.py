@@ -11,7 +11,7 @@ from onnxbisect.language import _
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clean, plural
-from onnxbisect.split import RUNNER, Manifest, PieceKind, WrittenPiece
+from onnxbisect.split import RUNNER, Manifest, PieceKind
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.prober import COMPILED
 from onnxbisect_backends.sandbox.process import kill_running
@@ -76,17 +76,15 @@ def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> N
     print(f"  {proven}")
     print()
     columns = (_("file"), _("nodes"), _("work"), _("in"), _("out"), _("compiles"))
-    show_table(columns, map(_row, manifest.pieces))
+    rows = []
+    for piece in manifest.pieces:
+        said = _("no") if piece.refused else _("yes") if piece.compiled else _("not known")
+        size = (str(len(piece.nodes)), f"{piece.share:.1%}", str(len(piece.inputs)), str(len(piece.outputs)))
+        rows.append((piece.file, *size, "" if piece.compiled is None else said))
+    show_table(columns, rows)
     print()
     for sentence in _to_do(manifest, folder, asked=asked):
         print(clean(sentence))
-
-
-def _row(piece: WrittenPiece) -> tuple[str, ...]:
-    said = _("no") if piece.refused else _("yes") if piece.compiled else _("not known")
-    compiles = "" if piece.compiled is None else said
-    size = (str(len(piece.nodes)), f"{piece.share:.1%}", str(len(piece.inputs)), str(len(piece.outputs)))
-    return (piece.file, *size, compiles)
 
 
 def _to_do(manifest: Manifest, folder: Path, *, asked: bool) -> Iterator[str]:

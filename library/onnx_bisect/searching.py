@@ -65,10 +65,6 @@ class Cancellation:
             self._stops.remove(stop)
 
 
-def _silent(event: object) -> None:
-    """The progress callback of a caller that gave none."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Searching:
     """Settings for searches with one backend. `jobs` and `cache` are arguments of `onnx_bisect.diagnose`.
@@ -80,7 +76,7 @@ class Searching:
     terms: CallTerms = field(default_factory=CallTerms)
     jobs: int = 1
     cache: bool = True
-    progress: Progress = _silent
+    progress: Progress = lambda event: None
     cancellation: Cancellation = field(default_factory=Cancellation)
     answers: dict[str, verdict_base.Answers] = field(default_factory=dict)
 

@@ -163,19 +163,13 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
         if MODEL_FILE in each.files:
             verdict.files = dict(each.files)
         session.add(verdict)
-        if each.passed_in is not None:
-            _add_pass(session, entry, job, each.passed_in, known[entry.id])
+        earlier = None if each.passed_in is None else session.get(Search, each.passed_in)
+        if earlier is not None and earlier.ended_at is not None:  # else it was deleted meanwhile
+            verdict = _verdict(entry, job, earlier, Status.PASS, earlier.ended_at)
+            verdict.job_id = None  # a reference to the earlier job would lock its row
+            if not any(it.is_of(verdict) for it in known[entry.id]):
+                session.add(verdict)
     _settle(session, job, search, list(entries.values()), at)
-
-
-def _add_pass(session: Session, entry: KnownCulprit, job: Job, search_id: str, known: Sequence[TargetVersion]) -> None:
-    earlier = session.get(Search, search_id)
-    if earlier is None or earlier.ended_at is None:  # it was deleted meanwhile
-        return
-    verdict = _verdict(entry, job, earlier, Status.PASS, earlier.ended_at)
-    verdict.job_id = None  # a reference to the earlier job would lock its row
-    if not any(it.is_of(verdict) for it in known):
-        session.add(verdict)
 
 
 def other_version(session: Session, search_id: str) -> Search | None:

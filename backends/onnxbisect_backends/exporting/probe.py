@@ -317,14 +317,12 @@ def settings_of(given: Mapping[str, str], base: How | None = None) -> How:
     return (base or How()).model_copy(update=found)
 
 
-def _opsets(text: str) -> list[str]:
-    span = re.fullmatch(r"opset=(\d{1,2})\.\.(\d{1,2})", text)
-    return [f"opset={it}" for it in range(int(span[1]), int(span[2]) + 1)] if span else [text]
-
-
 def changed(base: How, tries: Sequence[str]) -> dict[str, How]:
     """Other settings, by how they are written: each of `tries` changes some; `opset=17..20` is four of them."""
-    texts = [single for it in tries for one in (ALL if it == "all" else (it,)) for single in _opsets(one)]
+    texts = []
+    for text in [one for it in tries for one in (ALL if it == "all" else (it,))]:
+        span = re.fullmatch(r"opset=(\d{1,2})\.\.(\d{1,2})", text)
+        texts += [f"opset={it}" for it in range(int(span[1]), int(span[2]) + 1)] if span else [text]
     found: dict[str, How] = {}
     for text in texts:
         pairs = [it.partition("=") for it in text.split(",")]

@@ -113,18 +113,13 @@ def _matches(pattern: Pattern, tensor: str, facts: TensorFacts, found: Match) ->
         if found.named.get(pattern.name, node) is node:
             named = {**found.named, pattern.name: node} if pattern.name else found.named
             nodes = found.nodes if node in found.nodes else (*found.nodes, node)
-            yield from _of_inputs(pattern, node, facts, replace(found, nodes=nodes, named=named))
+            for order in (pattern.inputs, pattern.inputs[::-1]) if pattern.op in _COMMUTATIVE else (pattern.inputs,):
+                rows = [replace(found, nodes=nodes, named=named)]
+                for one, each in zip(order, node.input, strict=False):
+                    rows = [after for row in rows for after in _matches(one, each, facts, row)]
+                yield from rows
     elif _is(pattern, tensor, facts):
         yield found
-
-
-def _of_inputs(pattern: PatternNode, node: onnx.NodeProto, facts: TensorFacts, found: Match) -> Iterator[Match]:
-    orders = [pattern.inputs, pattern.inputs[::-1]] if pattern.op in _COMMUTATIVE else [pattern.inputs]
-    for order in orders:
-        rows = [found]
-        for one, tensor in zip(order, node.input, strict=False):
-            rows = [after for row in rows for after in _matches(one, tensor, facts, row)]
-        yield from rows
 
 
 def _is(number: float, tensor: str, facts: TensorFacts) -> bool:

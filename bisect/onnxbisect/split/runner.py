@@ -205,17 +205,15 @@ def _inputs(manifest: dict[str, Any], files: list[str], random: np.random.Genera
     unknown = given.keys() - {it["name"] for it in (*declared, *manifest["outputs"])} - recorded
     if unknown:
         sys.exit(f"The model has no input {min(unknown)!r}; it has {', '.join(repr(it['name']) for it in declared)}.")
-    made_up = {it["name"]: _random(it, random) for it in declared if it["name"] not in given}
-    return {**given, **made_up}
-
-
-def _random(declared: dict[str, Any], random: np.random.Generator) -> Any:
-    """Floats from a normal distribution; integers 0 and 1, which are valid where integers index something."""
-    shape = declared["shape"]
-    if shape is None or None in shape or declared["dtype"] == "string":
-        sys.exit(f"Give a value for the input {declared['name']!r}.")
-    dtype = np.dtype(declared["dtype"])
-    return (random.normal(size=shape) if dtype.kind == "f" else random.integers(0, 2, size=shape)).astype(dtype)
+    for it in [it for it in declared if it["name"] not in given]:
+        shape = it["shape"]
+        if shape is None or None in shape or it["dtype"] == "string":
+            sys.exit(f"Give a value for the input {it['name']!r}.")
+        dtype = np.dtype(it["dtype"])
+        # integers are 0 and 1, which are valid where they index something
+        made_up = random.normal(size=shape) if dtype.kind == "f" else random.integers(0, 2, size=shape)
+        given[it["name"]] = made_up.astype(dtype)
+    return given
 
 
 if __name__ == "__main__":

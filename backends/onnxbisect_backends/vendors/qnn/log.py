@@ -124,18 +124,12 @@ def refused(listed: Sequence[Listed], ops: Mapping[str, str]) -> tuple[RefusedNo
     """The trace's entries under the model's node names, each node once."""
     found: dict[str, RefusedNode] = {}
     for entry in listed:
-        node = _own_name(entry.node_name, ops)
+        node = entry.node_name
+        while node and node not in ops:
+            shorter = _APPENDED.sub("", node)
+            node = shorter if shorter != node else ""
         repeated = f"{entry.op_type} node `{entry.node_name}` will not be assigned to QNN EP."
         reason = entry.reason.removesuffix(repeated).strip()
         one = RefusedNode(node=node, op=ops.get(node, entry.op_type), reason=reason)
         found.setdefault(node or entry.node_name, one)
     return tuple(found.values())
-
-
-def _own_name(name: str, ops: Mapping[str, str]) -> str:
-    while name not in ops:
-        shorter = _APPENDED.sub("", name)
-        if shorter == name:
-            return ""
-        name = shorter
-    return name
