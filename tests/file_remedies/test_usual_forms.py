@@ -1,5 +1,6 @@
 """A tool that dies of old forms of ops, and names nothing, takes the file in the forms that it knows."""
 
+import sys
 from pathlib import Path
 
 import onnx
@@ -7,6 +8,7 @@ import pytest
 
 import onnx_bisect
 from onnx_bisect import Exactness, Kind, Status, Verdict
+from onnxbisect_backends.commands.any_command import CommandBackend
 from support.halves import in_float16
 
 #: As an exporter writes a normalisation, the scores of attention and GELU at operator set 11.
@@ -197,3 +199,36 @@ def test_a_tool_that_names_an_op_is_searched_and_what_it_takes_stays(tmp_path: P
     assert result.compiles
     assert [change.op for change in result.document.changes] == ["Pow"]
     assert result.document.file_change is None
+
+
+DIES_OF = """
+import sys, onnx
+graph = onnx.load(sys.argv[1]).graph
+stored = {tensor.name for tensor in graph.initializer}
+old = any(node.op_type == "Erf" or node.op_type == "Div" and node.input[1] in stored for node in graph.node)
+open(sys.argv[0] + ".calls", "a").write(f"{len(graph.node)}\\n")
+sys.exit(old)
+"""
+
+
+def test_what_a_search_on_record_found_is_changed_in_every_file_that_is_asked(tmp_path: Path) -> None:
+    """No call for another order, for copies left out, nor for the normalisation, which the search saw to compile."""
+    tool = tmp_path / "tool.py"
+    tool.write_text(DIES_OF)
+    backend = CommandBackend([sys.executable, str(tool), "{model}"])
+    apart = OLD_FORMS.replace('["": 11]', '["": 17]').replace(
+        "scores = Div(normal,", "positive = Relu(normal) [copy] copied = Identity(positive) [div] scores = Div(copied,"
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(apart.replace("END", GELU)), path)
+    found = onnx_bisect.diagnose(path, backend=backend, as_is=True)
+    assert found.certificate.proven
+    assert {culprit.ops for culprit in found.culprits} == {("Div",), ("Erf",)}
+
+    result = onnx_bisect.fix(path, backend=backend, allow=Exactness.APPROXIMATE)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == (
+        "2 divisions by a constant written as Mul; 1 Erf node written as Tanh of a polynomial"
+    )
+    assert len(Path(f"{tool}.calls").read_text().split()) == found.stats.compiler_calls + 1

@@ -225,6 +225,18 @@ def arranged_otherwise(model: Model, reader: ToolLimits) -> ChangedCopy | None:
     return None if _ARRANGEMENT.isdisjoint(candidate.remedies) else candidate
 
 
+def changed_nodes(model: Model, changed: ChangedCopy) -> frozenset[str]:
+    """The names of the model's nodes that the changed file has otherwise, or not at all."""
+    graph = model.proto.graph
+    kept = set(_signatures(changed.proto, changed.proto.graph.node))
+    own = zip(graph.node, _signatures(model.proto, graph.node), strict=True)
+    names = {node.name for node, signature in own if signature not in kept}
+    if few_dimensions.id in changed.remedies:  # a node may stay the same while its tensors have another shape
+        high = {name for name, kind in model.types.items() if len(kind.tensor_type.shape.dim) > USUAL_RANK}
+        names.update(node.name for node in graph.node if not high.isdisjoint((*node.input, *node.output)))
+    return frozenset(names)
+
+
 def may_have_unusual_forms(model: Model) -> bool:
     """Whether the model has what `usual_forms` looks for."""
     ops = {node.op_type for node in model.proto.graph.node}
@@ -232,10 +244,10 @@ def may_have_unusual_forms(model: Model) -> bool:
     return not ops.isdisjoint({"Sqrt", "Div", "Erf", "Reciprocal"}) or any(rank > USUAL_RANK for rank in ranks)
 
 
-def usual_forms(model: Model, reader: ToolLimits) -> dict[str, Exactness]:
-    """The remedies that write an op of the file in a form that compilers know better, and how exact each is there."""
+def usual_forms(model: Model, reader: ToolLimits) -> dict[str, ChangedCopy]:
+    """The remedies that write an op of the file in a form that compilers know better, each with the file after it."""
     alone = {remedy: in_usual_forms(model, reader, {remedy}) for remedy in _USUAL_FORMS}
-    return {remedy: changed.exactness for remedy, changed in alone.items() if changed is not None}
+    return {remedy: changed for remedy, changed in alone.items() if changed is not None}
 
 
 def in_usual_forms(model: Model, reader: ToolLimits, forms: Collection[str]) -> ChangedCopy | None:
@@ -357,19 +369,19 @@ def _applied(remedy: FileRemedy, file: File, reader: ToolLimits) -> RemediedFile
 
 
 def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Counter[Hashable]:
+    """How often each of these nodes of the file is there as it is."""
+    return Counter(_signatures(proto, nodes))
+
+
+def _signatures(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Iterator[Hashable]:
     """Each node with its op's version, and with a note which of its inputs are constants."""
     constants, opsets = constant_names(proto.graph), opset_versions(proto.opset_import)
-
-    def version(node: onnx.NodeProto) -> int:
+    for node in nodes:
         domain = domain_of(node)
-        opset = opsets.get(domain, 0)
-        known = onnx.defs.has(node.op_type, opset, domain)
-        return onnx.defs.get_schema(node.op_type, opset, domain).since_version if known else opset
-
-    return Counter(
-        (node.SerializeToString(deterministic=True), version(node), *(name in constants for name in node.input))
-        for node in nodes
-    )
+        version = opsets.get(domain, 0)
+        if onnx.defs.has(node.op_type, version, domain):
+            version = onnx.defs.get_schema(node.op_type, version, domain).since_version
+        yield node.SerializeToString(deterministic=True), version, *(name in constants for name in node.input)
 
 
 def _answering(findings: Iterable[str]) -> list[FileRemedy]:

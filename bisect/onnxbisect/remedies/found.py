@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxbisect.diagnosis import CompletedDiagnosis, CulpritKind, Diagnosis
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CompletedDiagnosis, CulpritKind, Diagnosis
 from onnxbisect.file_remedies import USUAL_RANK
 from onnxbisect.fingerprint import fingerprint
 from onnxbisect.model.facts import TensorFacts
@@ -108,6 +108,26 @@ class SearchedModel:
     def named(self) -> bool:
         """Whether the compiler's log named a part of the model when it compiled the whole."""
         return bool(self.hints.ops or self.hints.nodes)
+
+    @cached_property
+    def refused(self) -> tuple[frozenset[str], ...]:
+        """The nodes of each place of a culprit, if a search on record has proven that nothing else is refused.
+
+        A file that has one of these places as it is does not compile. Empty also where a culprit is the number of some
+        ops, or the size of the model, which changes elsewhere may lower.
+        """
+        of_its_own = {CulpritKind.SINGLE, CulpritKind.INTERACTION}
+        sure = all(it.certainty is Certainty.CONFIRMED and it.kind in of_its_own for it in self.diagnosis.culprits)
+        if self.diagnosis.certificate.status is not CertificateStatus.PROVEN or not sure:
+            return ()
+        return tuple(frozenset(place.nodes) for culprit in self.culprits for place in culprit.places)
+
+    @property
+    def near_refused(self) -> frozenset[str]:
+        """The nodes of culprits, and those that feed or consume them."""
+        universe = self.model.universe
+        units = union(place for culprit in self.diagnosis.culprits for place in culprit.places)
+        return frozenset(map(self._name, members(units | universe.neighbours(units))))
 
     @property
     def _whole(self) -> Verdict | None:

@@ -18,6 +18,7 @@ from onnxbisect.file_remedies import (
     arranged_otherwise,
     as_said,
     candidates,
+    changed_nodes,
     form_candidates,
     masks_bounded,
     promising,
@@ -90,7 +91,8 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
 
     Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
     they are the file in each part of that form; otherwise they answer the preflight's findings, after one that bounds
-    masks where only its numbers are wrong. The last one, for a compiler that died, is arranged otherwise.
+    masks where only its numbers are wrong. The last one, for a compiler that died, is arranged otherwise. Where a
+    search on record has found what such a compiler refuses, only files that answer an error may leave it as it is.
     """
     model, reader = context.loaded.model, context.reader
     if whole.compiles_in_another_form:
@@ -99,10 +101,13 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     masks = masks_bounded(model, reader) if whole.computes_other_numbers else None
     if masks is not None and _ORDER.index(masks.exactness) <= _ORDER.index(allow):
         yield masks
+    refused = whole.refused if whole.died else ()
     for candidate in candidates(model, context.findings, reader, forked, whole.hints):
-        if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
+        if _ORDER.index(candidate.exactness) > _ORDER.index(allow):
+            continue
+        if candidate.needed or not refused or not any(map(changed_nodes(model, candidate).isdisjoint, refused)):
             yield candidate
-    arranged = arranged_otherwise(model, reader) if whole.died else None
+    arranged = arranged_otherwise(model, reader) if whole.died and not refused else None
     if arranged is not None:
         yield arranged
 

@@ -23,7 +23,7 @@ from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect.cut import with_sizes
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import ChangedCopy, in_usual_forms, may_have_unusual_forms, usual_forms
+from onnxbisect.file_remedies import ChangedCopy, changed_nodes, in_usual_forms, may_have_unusual_forms, usual_forms
 from onnxbisect.language import some
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
@@ -284,27 +284,34 @@ def try_usual_forms(
     from there.
 
     One call for each degree of exactness that adds forms, until the tool takes the file or names something; then one
-    for each form that may not be needed.
+    for each form that may not be needed. Where a search on record has found what the tool refuses, only forms near that
+    are tried, and no file that leaves one of the culprits as it is.
     """
-    model, reader = refused.context.loaded.model, refused.context.reader
-    if not refused.said.died or not may_have_unusual_forms(model):
+    model, reader, said = refused.context.loaded.model, refused.context.reader, refused.said
+    if not said.died or not may_have_unusual_forms(model):
         return TriedFiles()
+    found, near = usual_forms(model, reader), said.near_refused
+    changes = {form: changed_nodes(model, changed) for form, changed in found.items()}
+
+    def may_pass(forms: Iterable[str]) -> bool:
+        changed = frozenset[str]().union(*(changes[form] for form in forms))
+        return not any(map(changed.isdisjoint, said.refused))
 
     def ask(forms: Sequence[str]) -> TriedFiles[ChangedCopy]:
-        changed = in_usual_forms(model, reader, forms)
+        changed = in_usual_forms(model, reader, forms) if may_pass(forms) else None
         files = [] if changed is None else [changed.following(refused.change)]
         return try_files(before, files, compiler, prover, compiler.tell, goes_on=lambda _, after: after.named)
 
-    degree = {form: _ORDER.index(exactness) for form, exactness in usual_forms(model, reader).items()}
-    allowed = sorted((form for form in degree if degree[form] <= _ORDER.index(allow)), key=degree.__getitem__)
+    degree = {form: _ORDER.index(changed.exactness) for form, changed in found.items()}
+    useful = [form for form in found if not said.refused or not near.isdisjoint(changes[form])]
+    allowed = sorted((form for form in useful if degree[form] <= _ORDER.index(allow)), key=degree.__getitem__)
     asked: list[str] = []
     for _, group in groupby(allowed, key=degree.__getitem__):
         added = list(group)
         if (tried := ask([*asked, *added])) != TriedFiles():
-            # without a form that was added alone, the tool died
-            # The same without each of the `doubtful` forms that makes no difference.
             forms = [*asked, *added]
-            for form in reversed(asked if asked and len(added) == 1 else [*asked, *added]):
+            # without a form that was added alone, the tool died
+            for form in reversed(asked if asked and len(added) == 1 else forms):
                 fewer = [other for other in forms if other != form]
                 if not fewer or (tried.repair is not None and tried.repair.stopped):
                     break
