@@ -189,7 +189,16 @@ class PrecisionSearch:
         if asked in self._record.silent and step.keep not in self._values:
             self._values[step.keep], self._mute[step.keep] = self._nothing, self._record.silent[asked]
         while step.keep not in self._values:
-            self._start(step, space, budget)
+            # measure what is asked for, and on idle workers what may be asked next
+            want = self._subject.want
+            known = self._scores | {keep: want.score(value) for keep, value in self._values.items()}
+            open_asks = next_asks(space, known, want.at_least, self._jobs)
+            for ask in [step] if isinstance(open_asks, MinimalSet) else [step, *open_asks]:
+                asked = self.on, self._subject.names(ask.keep)
+                recorded = asked in self._record.values or asked in self._record.silent
+                if len(self._running) < self._jobs and not (ask.keep in self._running or recorded or budget.spent):
+                    budget.take()
+                    self._running[ask.keep] = ask.why, self._pool.submit(self._measured, ask.keep)
             if not self._running:
                 if step.why in (Why.FULL, Why.LOW):
                     raise OptionError(english("The budget ended before anything could be measured; give more."))
@@ -201,18 +210,6 @@ class PrecisionSearch:
             )
         self._noted(step, self._values[step.keep])
         return True
-
-    def _start(self, step: KeptSet, space: Space, budget: MeasurementBudget) -> None:
-        """Measure what is asked for, and on idle workers what may be asked next."""
-        want = self._subject.want
-        known = self._scores | {keep: want.score(value) for keep, value in self._values.items()}
-        open_asks = next_asks(space, known, want.at_least, self._jobs)
-        for ask in [step] if isinstance(open_asks, MinimalSet) else [step, *open_asks]:
-            asked = self.on, self._subject.names(ask.keep)
-            recorded = asked in self._record.values or asked in self._record.silent
-            if len(self._running) < self._jobs and not (ask.keep in self._running or recorded or budget.spent):
-                budget.take()
-                self._running[ask.keep] = ask.why, self._pool.submit(self._measured, ask.keep)
 
     def _collect(self) -> None:
         """Wait until a measurement ends, and keep what has ended."""

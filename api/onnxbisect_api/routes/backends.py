@@ -1,6 +1,5 @@
 """Compilers, and the workers that have them."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 
@@ -117,10 +116,8 @@ def backend_views(session: Session) -> list[BackendView]:
     return views
 
 
-@cache
-def _installed() -> Mapping[str, registry.LoadedBackend | registry.BrokenBackend]:
-    """The backends installed here, cached: looking takes a second, and packages do not change in a running process."""
-    return registry.available()
+#: The backends installed here, cached: looking takes a second, and packages do not change in a running process.
+_installed = cache(registry.available)
 
 
 router = APIRouter(tags=["backends"])
