@@ -3,17 +3,18 @@
 Values are frozen dataclasses, whose fields are the keys. A field that is missing gets its default, so a field that a
 later version adds needs one; unknown keys are ignored. Sets of units are lists of their members, because integers with
 as many bits as a model has units have more digits than Python reads. Bytes are base64, and a number that is infinite or
-undefined is null. Typed dictionaries and unions of JSON's own types are JSON already; an object behind a protocol is
-one that the reader has put beside the data.
+undefined is null. Typed dictionaries and unions of JSON's own types are JSON already, and are read as they are once
+their types are right; an object behind a protocol is one that the reader has put beside the data.
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from enum import StrEnum
 from functools import cache
 from math import inf, isfinite
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from typing_extensions import is_typeddict
 
@@ -39,6 +40,67 @@ def from_json(data: Any, kind: type[T]) -> T:
     return _converter().structure(data, kind)
 
 
+def checked(data: Any, kind: type[T]) -> T:
+    """JSON data of this typed dictionary; ValueError names the first place that is missing or of another type.
+
+    Members of enumerations and literals may be any text: those of a later version are not known here.
+    """
+    if (place := _misfit(cast(Any, kind))(data)) is not None:
+        raise ValueError(f"'{place.lstrip('.')}' is missing or of another type")
+    return cast(T, data)
+
+
+@cache
+def _misfit(kind: Any) -> Callable[[Any], str | None]:
+    """A function that returns the place at which data is not of this type, None if there is none."""
+    if scalars := _scalars(kind):
+        return lambda data: None if isinstance(data, scalars) else ""
+    origin, parts = get_origin(kind), get_args(kind)
+    if is_typeddict(kind):
+        hints = get_type_hints(kind)
+        fields = [(key, _scalars(it), _misfit(it), key in kind.__required_keys__) for key, it in hints.items()]
+
+        def of_fields(data: Any) -> str | None:
+            if not isinstance(data, dict):
+                return ""
+            for key, quick, misfit, required in fields:
+                if key in data:
+                    item = data[key]
+                    if type(item) not in quick and (place := misfit(item)) is not None:
+                        return f".{key}{place}"
+                elif required:
+                    return f".{key}"
+            return None
+
+        return of_fields
+    if origin in (list, dict):
+        each, types = _misfit(parts[-1]), set(_scalars(parts[-1]))
+
+        def of_items(data: Any) -> str | None:
+            if not isinstance(data, origin):
+                return ""
+            items = data.items() if origin is dict else enumerate(data)
+            if types and types.issuperset(map(type, data.values() if origin is dict else data)):
+                return None  # most of a report are lists of names
+            return next((f"[{key!r}]{place}" for key, item in items if (place := each(item)) is not None), None)
+
+        return of_items
+    if origin in (Union, UnionType):
+        either = [_misfit(part) for part in parts]
+        return lambda data: None if any(misfit(data) is None for misfit in either) else ""
+    return lambda _data: None
+
+
+def _scalars(kind: Any) -> tuple[type, ...]:
+    """The types of text, numbers and null that are of this type; empty where it has other data."""
+    if get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, StrEnum)):
+        return (str,)
+    if get_origin(kind) in (Union, UnionType):
+        each = [_scalars(part) for part in get_args(kind)]
+        return tuple(it for types in each for it in types) if all(each) else ()
+    return (int, float) if kind is float else (kind,) if kind in (bool, int, str, NoneType) else ()
+
+
 @cache
 def _converter() -> "Converter":
     from cattrs import Converter  # as long as it takes, commands without a value to write would wait for it
@@ -53,6 +115,7 @@ def _converter() -> "Converter":
     converter.register_structure_hook(bytes, lambda text, _: b64decode(text))
     converter.register_unstructure_hook_func(_is_json, lambda data: data)
     converter.register_structure_hook_func(_is_json, lambda data, _: data)
+    converter.register_structure_hook_func(is_typeddict, checked)
     return converter
 
 

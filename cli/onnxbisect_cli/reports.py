@@ -4,11 +4,12 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from onnx_bisect import Result
 from onnxbisect.drawing import model_explorer
 from onnxbisect.errors import OptionError
+from onnxbisect.json_form import checked
 from onnxbisect.report import parts
 from onnxbisect.report.contents import FORMAT, Report
 from onnxbisect.report.files import FILE_NAMES, FORMS, culprit_dirs, put
@@ -117,10 +118,10 @@ def read(path: Path) -> Report:
     found = document.get("format") if isinstance(document, dict) else None
     if found != FORMAT:
         raise OptionError(f"{file} is no report of this version: its format is {found!r}, not {FORMAT!r}.")
-    report = cast(Report, document)
-    if missing := sorted(Report.__required_keys__ - report.keys()):
-        raise OptionError(f"{file} is damaged: it has no {missing[0]!r}. Run the diagnosis again.")
-    return report
+    try:
+        return checked(document, Report)
+    except ValueError as error:
+        raise OptionError(f"{file} is damaged: {error}. Run the diagnosis again.") from error
 
 
 #: Exit statuses: the model compiles; culprits were found; no answer.

@@ -1,5 +1,6 @@
 """What a user does wrong is one sentence and an exit status, never a traceback."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,29 @@ def test_a_report_with_a_part_missing_is_damaged(shell: Shell, tmp_path: Path) -
     done = shell.call("report", str(report))
     assert "is damaged" in done.sentence()
     assert done.code == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"culprits": [{}]}, "culprits[0].id"),
+        ({"units": []}, "units"),
+        ({"model": None}, "model"),
+        ({"stats": {"rounds": "3"}}, "stats.compiler_calls"),
+        ({"op_table": [{"op": "Abs", "domain": "", "nodes": "1"}]}, "op_table[0].nodes"),
+        ({"partition": [{"size": 1, "nodes": ["a", 3]}]}, "partition[0].nodes[1]"),
+    ],
+)
+def test_what_is_damaged_within_a_report_is_named(
+    shell: Shell, tmp_path: Path, change: dict[str, object], place: str
+) -> None:
+    golden = Path(__file__).parents[1] / "engine" / "golden" / "report.json"
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({**json.loads(golden.read_text("utf-8")), **change}))
+    for words in (("report", str(report)), ("compare", str(golden), str(report))):
+        done = shell.call(*words)
+        assert f"is damaged: '{place}' is missing or of another type" in done.sentence()
+        assert done.code == 2
 
 
 @pytest.mark.parametrize("closed", [1, pytest.param(2, marks=pytest.mark.long)])

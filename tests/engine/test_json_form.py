@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from onnxbisect.json_form import from_json, to_json
+from onnxbisect.report.contents import Report
 from onnxbisect.unitset import of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
@@ -44,3 +46,13 @@ def test_a_unit_that_no_model_has_takes_no_memory() -> None:
 @pytest.mark.parametrize("verdict", [FULL, PASS.verdict, FAIL.verdict, UNSURE.verdict])
 def test_verdicts_come_back_as_they_were(verdict: Verdict) -> None:
     assert from_json(json.loads(json.dumps(to_json(verdict))), Verdict) == verdict
+
+
+def test_a_typed_dictionary_is_read_as_it_is_and_only_if_its_types_are_right() -> None:
+    report = json.loads((Path(__file__).parent / "golden" / "report.json").read_text("utf-8"))
+    assert from_json(report, Report) is report
+    newer = {**report, "more": 1, "verdict": "a state of a later version"}
+    assert from_json(newer, Report) is newer
+    for wrong in ({**report, "probes": [3]}, {**report, "stats": {**report["stats"], "rounds": None}}, [report]):
+        with pytest.raises(ValueError, match="is missing or of another type"):
+            from_json(wrong, Report)
