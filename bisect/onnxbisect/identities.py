@@ -42,17 +42,15 @@ class Identities:
             digest(self._contents.node(node), [type_bytes(model.types, name) for name in node.output]) for node in nodes
         )
         places: dict[bytes, int] = {}
-        self.kind = tuple(
-            places.setdefault(self._placed(unit, label, special_units, values), len(places))
-            for unit, label in enumerate(labels)
-        )
-        self.kinds = tuple(places)
+        kind = []
+        for unit, label in enumerate(labels):
+            if values:
+                label = digest("values", model.identity, unit, label)
+            elif unit in special_units:
+                label = digest("apart", label)
+            kind.append(places.setdefault(label, len(places)))
+        self.kind, self.kinds = tuple(kind), tuple(places)
         self.tokens = np.frombuffer(b"".join(self._tokens(wiring, nodes)), np.uint8).reshape(-1, DIGEST_SIZE)
-
-    def _placed(self, unit: int, label: bytes, special_units: Collection[int], values: bool) -> bytes:
-        if values:
-            return digest("values", self._model.identity, unit, label)
-        return digest("apart", label) if unit in special_units else label
 
     def _tokens(self, wiring: Wiring, nodes: Iterable[onnx.NodeProto]) -> Iterator[bytes]:
         model = self._model

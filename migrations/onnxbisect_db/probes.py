@@ -104,7 +104,10 @@ def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
     has ended.
     """
     question = claim.question(key)
-    _lock_key(session, question)
+    if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer anyway
+        # serialises transactions for the same key; taken before all other locks
+        digest = hashlib.sha256(repr(question).encode()).digest()
+        session.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], "big", signed=True))))
     claimed = {"probe": claim.probe.id, "my_epoch": claim.lease.epoch}
     found = session.execute(_KNOWN, {**claimed, **asdict(question)}).one_or_none()
     if found is None:
@@ -230,13 +233,6 @@ def _answer(
     facts = {"search": search.id, "probe": probe.id, "status": given.verdict.status, "cached": probe.cached}
     events.tell(session, job, EventType.PROBE_ANSWERED, at, **facts)
     searches.mark_dirty(session, search)
-
-
-def _lock_key(session: Session, question: VerdictKey) -> None:
-    """Serialise transactions for the same key; taken before all other locks. SQLite has one writer anyway."""
-    if session.get_bind().dialect.name == "postgresql":
-        digest = hashlib.sha256(repr(question).encode()).digest()
-        session.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], "big", signed=True))))
 
 
 def _known() -> Select[KeptVerdict, str]:

@@ -27,11 +27,6 @@ COMPUTING = ("samples", "numbers", "inputs", "outputs")
 UNKNOWN = "unknown"
 
 
-def _regex(text: str) -> str:
-    compile_pattern(text)
-    return text
-
-
 def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
@@ -44,7 +39,7 @@ def _toolchain(text: str) -> str:
     return text
 
 
-Regex = Annotated[str, AfterValidator(_regex)]
+Regex = Annotated[str, AfterValidator(lambda text: compile_pattern(text).pattern)]
 Text = Annotated[str, BeforeValidator(_text)]
 Command = Annotated[tuple[str, ...], Field(min_length=1)]
 

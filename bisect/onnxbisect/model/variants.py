@@ -117,10 +117,11 @@ class Variants:
             *(_value_matters(node, slot) for slot in range(len(node.input))),
             *(_ValueMatters.IF_INTEGER_OR_SCALAR for _ in captured),
         ]
+        kinds = (self._types.get(name) if name else None for name in (*names, *_trimmed(node.output)))
         return (
             tuple(names.index(name) for name in names),
             tuple(self._forms.get(name) for name in names),
-            tuple(self._shape(name) for name in (*names, *_trimmed(node.output))),
+            tuple(None if it is None else it.SerializeToString(deterministic=True) for it in kinds),
             tuple(self._value(name, how) for name, how in zip(names, matters, strict=True) if name in self._known),
         )
 
@@ -161,10 +162,6 @@ class Variants:
             return bytes(kind.SerializeToString(deterministic=True))
         tensor = kind.tensor_type
         return (tensor.elem_type, len(tensor.shape.dim) if tensor.HasField("shape") else None)
-
-    def _shape(self, name: str) -> Hashable:
-        kind = self._types.get(name) if name else None
-        return None if kind is None else kind.SerializeToString(deterministic=True)
 
 
 def _value_matters(node: onnx.NodeProto, slot: int) -> _ValueMatters:
