@@ -41,12 +41,12 @@ def from_json(data: Any, kind: type[T]) -> T:
 
 
 def checked(data: Any, kind: type[T]) -> T:
-    """JSON data of this typed dictionary; ValueError names the first place that is missing or of another type.
+    """JSON data of this typed dictionary; ValueError is the first place that is missing or of another type.
 
     Members of enumerations and literals may be any text: those of a later version are not known here.
     """
     if (place := _misfit(cast(Any, kind))(data)) is not None:
-        raise ValueError(f"'{place.lstrip('.')}' is missing or of another type")
+        raise ValueError(place.lstrip("."))
     return cast(T, data)
 
 

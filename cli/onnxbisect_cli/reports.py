@@ -120,8 +120,10 @@ def read(path: Path) -> Report:
         raise OptionError(f"{file} is no report of this version: its format is {found!r}, not {FORMAT!r}.")
     try:
         return checked(document, Report)
-    except ValueError as error:
-        raise OptionError(f"{file} is damaged: {error}. Run the diagnosis again.") from error
+    except ValueError as place:
+        raise OptionError(
+            f"{file} is damaged: '{place}' is missing or of another type. Run the diagnosis again."
+        ) from place
 
 
 #: Exit statuses: the model compiles; culprits were found; no answer.

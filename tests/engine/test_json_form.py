@@ -1,6 +1,7 @@
 """Values come back from JSON as they were."""
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -53,6 +54,10 @@ def test_a_typed_dictionary_is_read_as_it_is_and_only_if_its_types_are_right() -
     assert from_json(report, Report) is report
     newer = {**report, "more": 1, "verdict": "a state of a later version"}
     assert from_json(newer, Report) is newer
-    for wrong in ({**report, "probes": [3]}, {**report, "stats": {**report["stats"], "rounds": None}}, [report]):
-        with pytest.raises(ValueError, match="is missing or of another type"):
+    for wrong, place in (
+        ({**report, "probes": [3]}, "probes[0]"),
+        ({**report, "stats": {**report["stats"], "rounds": None}}, "stats.rounds"),
+        ([report], ""),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(place)}$"):
             from_json(wrong, Report)
