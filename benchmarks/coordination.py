@@ -143,11 +143,11 @@ def _asking(here: Installed, generated: Generated) -> str:
 
     search_id = database.run(make)
     presence = Presence(id="benchmark", backends=(_BACKEND,), slots=_HANDS)
-    database.run(lambda session: workers.seen(session, presence))
+    database.run(lambda session: workers.record_heartbeat(session, presence))
     claimed = database.run(lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=_LEASE))
     assert claimed is not None
     with database.transaction() as session:
-        searches.prepared(
+        searches.store_prepared(
             session,
             claimed,
             identity=prepared.identity,

@@ -202,7 +202,7 @@ class Fleet:
         compilers = [simulated.compiler_of(kind, Log.OPAQUE) for kind in kinds]
         with self.database.transaction() as session:
             for number in range(self.workers):
-                workers.seen(session, Presence(id=f"worker-{number}", backends=(_BACKEND,), slots=_SLOTS))
+                workers.record_heartbeat(session, Presence(id=f"worker-{number}", backends=(_BACKEND,), slots=_SLOTS))
             for number in range(_TENANTS):
                 for universe in stored:
                     models.keep(session, tenant=f"tenant {number}", sha256=universe, name="net.onnx", size=1)

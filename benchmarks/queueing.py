@@ -91,7 +91,7 @@ def _prepared(here: Installed, name: str, number: int) -> str:
     claimed = database.run(lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=_LEASE))
     assert claimed is not None
     with database.transaction() as session:
-        searches.prepared(
+        searches.store_prepared(
             session, claimed, identity=f"{number:064x}", tool="t", version="1", universe="b" * 64, units=200
         )
     return search_id

@@ -101,7 +101,7 @@ class AccessControl:
         self._counters.count(self._requests, token.tenant)
         if unnoted:
             with suppress(OperationalError):  # reading must work on a full disk
-                self._database.run(lambda session: tokens.used(session, token.id))
+                self._database.run(lambda session: tokens.note_use(session, token.id))
         return token
 
     def contribution(self, tenant: str) -> None:

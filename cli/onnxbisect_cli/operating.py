@@ -146,7 +146,7 @@ def create_token(data: Path | None, name: str, *, tenant: str, scopes: Iterable[
 def show_tokens(data: Path | None, tenant: str) -> None:
     """Print the tenant's tokens, without their secrets."""
     with own_database(data) as database, database.session() as session:
-        found = tokens.listed(session, tenant)
+        found = tokens.list_all(session, tenant)
     rows = []
     for token in found:
         made, used = f"{token.created_at:%Y-%m-%d}", "never" if token.used_at is None else f"{token.used_at:%Y-%m-%d}"

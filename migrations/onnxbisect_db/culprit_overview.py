@@ -54,7 +54,7 @@ def costliest(session: Session, tenant: str, wanted: culprits.CulpritFilter, *, 
     """The culprits with the most compiler seconds; ties by how often they were found."""
     mine = CulpritVerdict.culprit_id.in_(select(KnownCulprit.id).where(KnownCulprit.tenant == tenant))
     cost = _COST.where(mine).subquery()
-    found = culprits.selected(tenant, wanted).join(cost, cost.c.culprit_id == KnownCulprit.id)
+    found = culprits.select_matching(tenant, wanted).join(cost, cost.c.culprit_id == KnownCulprit.id)
     return list(
         session.scalars(found.order_by(cost.c.seconds.desc(), cost.c.found.desc(), KnownCulprit.id).limit(limit))
     )

@@ -241,13 +241,13 @@ def _verdict(entry: KnownCulprit, job: Job, search: Search, status: Status, at: 
 def _settle(session: Session, job: Job, search: Search, entries: Sequence[KnownCulprit], at: datetime) -> None:
     """Open or close the entries, and announce the changes."""
     target = {"search": search.id, "backend": search.backend, "tool": search.tool, "version": search.version}
-    for entry in settled(session, entries, at):
+    for entry in update_states(session, entries, at):
         kind = EventType.CULPRIT_FIXED if entry.state == CulpritState.FIXED else EventType.CULPRIT_RETURNED
         words = {"id": entry.id, "identity": entry.identity, "ops": entry.ops, "message": entry.message}
         events.tell(session, job, kind, at, **target, culprit=words)
 
 
-def settled(session: Session, entries: Sequence[KnownCulprit], at: datetime) -> list[KnownCulprit]:
+def update_states(session: Session, entries: Sequence[KnownCulprit], at: datetime) -> list[KnownCulprit]:
     """Open or close the locked entries according to the newest version of each target. Returns the changed ones."""
     session.flush()
     known = versions_of(session, [entry.id for entry in entries])
@@ -272,17 +272,17 @@ def get(session: Session, culprit_id: str, tenant: str) -> KnownCulprit | None:
     ).one_or_none()
 
 
-def listed(
+def list_page(
     session: Session, tenant: str, wanted: CulpritFilter | None = None, *, after: str | None = None, limit: int = 50
 ) -> Page[KnownCulprit, str]:
     """The tenant's culprits, newest first, after the one with id `after`."""
-    found = selected(tenant, wanted or CulpritFilter())
+    found = select_matching(tenant, wanted or CulpritFilter())
     if after is not None:
         found = found.where(KnownCulprit.id < after)
     return page(session, found.order_by(KnownCulprit.id.desc()), lambda culprit: culprit.id, limit=limit)
 
 
-def selected(tenant: str, wanted: CulpritFilter) -> Select[KnownCulprit]:
+def select_matching(tenant: str, wanted: CulpritFilter) -> Select[KnownCulprit]:
     """A query for the tenant's culprits that match."""
     found = select(KnownCulprit).where(KnownCulprit.tenant == tenant)
     if wanted.state is not None:

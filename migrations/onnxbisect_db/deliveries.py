@@ -90,7 +90,7 @@ def _write(
     return delivery
 
 
-def listed(session: Session, endpoint_id: str, *, after: str | None = None, limit: int = 50) -> Page[Delivery, str]:
+def list_page(session: Session, endpoint_id: str, *, after: str | None = None, limit: int = 50) -> Page[Delivery, str]:
     """An endpoint's deliveries, newest first, after the one with id `after`."""
     mine = select(Delivery).where(Delivery.endpoint_id == endpoint_id)
     if after is not None:

@@ -46,7 +46,7 @@ def made_here(endpoint: Endpoint | None) -> str | None:
     return None if endpoint is None or endpoint.format != WebhookFormat.JSON else endpoint.secrets[0]
 
 
-def listed(session: Session, tenant: str) -> list[Endpoint]:
+def list_all(session: Session, tenant: str) -> list[Endpoint]:
     """The tenant's endpoints, newest first, without those of single jobs."""
     mine = select(Endpoint).where(Endpoint.tenant == tenant, Endpoint.job_id.is_(None))
     return list(session.scalars(mine.order_by(Endpoint.id.desc())))

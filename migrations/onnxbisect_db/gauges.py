@@ -59,7 +59,7 @@ def read(session: Session) -> Gauges:
         probes=queues.lengths(session),
         oldest={backend: (at - since).total_seconds() for backend, since in session.execute(waiting)},
         slots=workers.slots(session),
-        workers=sum(worker.seen_at > alive for worker in workers.listed(session)),
+        workers=sum(worker.seen_at > alive for worker in workers.list_all(session)),
         overdue=max([(at - until).total_seconds() for until in ended if until is not None] + [0.0]),
         deliveries={state: deliveries.get(state, 0) for state in DeliveryState},
         failing=session.scalars(failing.where(Endpoint.failing_since.is_not(None))).one(),

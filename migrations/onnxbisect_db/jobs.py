@@ -150,7 +150,7 @@ def get(session: Session, job_id: str, tenant: str) -> Job | None:
     return session.scalars(mine).one_or_none()
 
 
-def listed(
+def list_page(
     session: Session, tenant: str, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
 ) -> Page[Job, str]:
     """The tenant's jobs with their searches, newest first, after the one with id `after`."""

@@ -67,7 +67,7 @@ def add(session: Session, claimed: ClaimedSearch, question: str, measured: Measu
     Its texts are printable lines; their lengths are not trusted. Crashes that came before are forgotten:
     the next process goes on behind it.
     """
-    job, search = searches.held(session, claimed)
+    job, search = searches.lock_claimed(session, claimed)
     trouble.forget(search)
     number, at = 1 + count(session, search), now(session)
     value = measured.value if measured.value is not None and isfinite(measured.value) else None

@@ -52,7 +52,7 @@ def get(session: Session, sha256: str, tenant: str) -> StoredModel | None:
     return session.get(StoredModel, (tenant, sha256))
 
 
-def listed(
+def list_page(
     session: Session, tenant: str, *, after: tuple[datetime, str] | None = None, limit: int = 50
 ) -> Page[StoredModel, tuple[datetime, str]]:
     """The tenant's uploaded models, newest first, after `after`."""

@@ -38,7 +38,7 @@ def save(
     Claimed probes stay with their workers. `culprits` are the current ones, each under a stable name. Returns the
     number of new probes. LostClaimError if the claim is lost.
     """
-    job, search = searches.held(session, claimed)
+    job, search = searches.lock_claimed(session, claimed)
     at = now(session)
     known = _asked(session, search.id)
     unwanted = {question for question, probe in known.items() if probe.state == ProbeState.QUEUED}
@@ -84,7 +84,7 @@ def recall(session: Session, claimed: ClaimedSearch, *, universe: str, identity:
     are probes asked for the reason `without`, and the `whole` model, whose answer is about its file. Returns the number
     of answers.
     """
-    job, search = searches.held(session, claimed)
+    job, search = searches.lock_claimed(session, claimed)
     at = now(session)
     asked = select(Probe.id).where(Probe.search_id == Search.id, Probe.state == ProbeState.DONE).exists()
     like = (Search.universe == universe, Search.identity == identity, Job.tenant == job.tenant)

@@ -93,7 +93,7 @@ def failure_logs(session: Session, search_id: str) -> dict[str, str]:
     return {row.id: row.text for row in found}
 
 
-def listed(
+def list_page(
     session: Session,
     job: Job,
     *,

@@ -160,7 +160,7 @@ def give_back(session: Session, claim: Claim, *, spent: bool = False, behind: st
         searches.mark_dirty(session, search)
 
 
-def lost(session: Session, claim: Claim, what: str) -> None:
+def record_loss(session: Session, claim: Claim, what: str) -> None:
     """Return the probe to the queue after a failure that says nothing about the model, described by `what`.
 
     It is repeated after increasing delays.
@@ -170,7 +170,7 @@ def lost(session: Session, claim: Claim, what: str) -> None:
     trouble.lose(probe, what, now(session))
 
 
-def crashed(session: Session, claim: Claim, what: str, log: str = "") -> None:
+def record_crash(session: Session, claim: Claim, what: str, log: str = "") -> None:
     """Record that its model process or compiler died, described by `what`; `log` is the compiler's output.
 
     The first time, the probe is repeated alone; the second time it ends as unresolved, and the job continues.

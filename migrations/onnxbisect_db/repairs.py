@@ -59,7 +59,7 @@ def changed_model(session: Session, search: Search) -> Search:
 
 def ask(session: Session, claimed: ClaimedSearch, model: ChangedModel) -> None:
     """Create the search of a changed model, and release the search that asks."""
-    job, search = searches.held(session, claimed)
+    job, search = searches.lock_claimed(session, claimed)
     last = session.scalars(select(func.max(Search.ordinal)).where(Search.job_id == job.id)).one()
     asked = Search(
         job_id=job.id,

@@ -165,7 +165,7 @@ def _forget_culprits(session: Session, job: Job) -> None:
     found = select(verdict.culprit_id).where(verdict.culprit_id.in_(culprit_ids), verdict.found)
     elsewhere = set(session.scalars(found))
     session.execute(delete(KnownCulprit).where(KnownCulprit.id.in_({*culprit_ids} - elsewhere)))
-    culprits.settled(session, [entry for entry in entries if entry.id in elsewhere], now(session))
+    culprits.update_states(session, [entry for entry in entries if entry.id in elsewhere], now(session))
 
 
 def _drop_model(session: Session, tenant: str, sha256: str) -> None:

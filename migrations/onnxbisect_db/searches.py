@@ -70,7 +70,7 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
 
 def release(session: Session, claimed: ClaimedSearch) -> None:
     """Release the search; it can be claimed at once if it became dirty since the claim."""
-    _, search = held(session, claimed)
+    _, search = lock_claimed(session, claimed)
     search.lease_until = None
     trouble.forget(search)
     if search.dirty:
@@ -79,22 +79,22 @@ def release(session: Session, claimed: ClaimedSearch) -> None:
 
 def give_back(session: Session, claimed: ClaimedSearch) -> None:
     """Release unfinished work, which does not count as a failed attempt: the worker stops, or its compiler fails."""
-    _, search = held(session, claimed)
+    _, search = lock_claimed(session, claimed)
     _let_go(session, search)
 
 
-def lost(session: Session, claimed: ClaimedSearch, what: str) -> None:
+def record_loss(session: Session, claimed: ClaimedSearch, what: str) -> None:
     """Release the search after a failure that says nothing about the model, described by `what`.
 
     It is retried after increasing delays, the first time at once.
     """
-    _, search = held(session, claimed)
+    _, search = lock_claimed(session, claimed)
     _lose(session, search, what, now(session))
 
 
-def crashed(session: Session, claimed: ClaimedSearch, what: str) -> None:
+def record_crash(session: Session, claimed: ClaimedSearch, what: str) -> None:
     """Release the search after its model process died, described by `what`. It is retried once, and then fails."""
-    job, search = held(session, claimed)
+    job, search = lock_claimed(session, claimed)
     at = now(session)
     if trouble.crash(search, what):
         _fail(session, job, search, what, Fault.SERVICE, at)
@@ -109,7 +109,7 @@ def mark_dirty(session: Session, search: Search) -> None:
         notices.notify_of(session, search)
 
 
-def prepared(
+def store_prepared(
     session: Session,
     claimed: ClaimedSearch,
     *,
@@ -124,7 +124,7 @@ def prepared(
     """Store the result of reading the model; probes come next. `changeable`: changed copies of the file are worth
     trying.
     """
-    job, search = held(session, claimed)
+    job, search = lock_claimed(session, claimed)
     search.identity, search.tool, search.version = identity, tool, version
     search.universe, search.units, search.graph = universe, units, graph
     again = "file_after" in (search.compiles_after or {})
@@ -137,19 +137,19 @@ def prepared(
         events.tell(session, job, EventType.SEARCH_PREPARED, now(session), **facts)
 
 
-def refused(session: Session, claimed: ClaimedSearch) -> None:
+def await_changes(session: Session, claimed: ClaimedSearch) -> None:
     """The whole model fails: changed copies of its file come next."""
-    _, search = held(session, claimed)
+    _, search = lock_claimed(session, claimed)
     _move(session, search, Stage.FILES)
 
 
-def changed(session: Session, claimed: ClaimedSearch, compiles_after: Mapping[str, Any]) -> None:
+def store_changes(session: Session, claimed: ClaimedSearch, compiles_after: Mapping[str, Any]) -> None:
     """Store the result of changed files (`Search.compiles_after`): the report comes next if one compiles, else the
     parts.
 
     Their calls count as the search's own.
     """
-    _, search = held(session, claimed)
+    _, search = lock_claimed(session, claimed)
     search.compiles_after = dict(compiles_after)
     _take_over_calls(session, search)
     _move(session, search, Stage.REPORT if compiles_after else Stage.SEARCH)
@@ -163,7 +163,7 @@ def go_on_in(
     `onnx` is the SHA-256 of its stored file, whose data files are the model's, and `file_after` is what was changed.
     The answers so far are about the model's own file: they are dropped, and their calls stay.
     """
-    _, search = held(session, claimed)
+    _, search = lock_claimed(session, claimed)
     search.onnx, search.data, search.request = onnx, dict(claimed.data), dict(request)
     search.compiles_after = {"file_after": dict(file_after)}
     _take_over_calls(session, search)
@@ -176,9 +176,9 @@ def _take_over_calls(session: Session, search: Search) -> None:
         search.calls, asked.calls = search.calls + asked.calls, 0
 
 
-def searched(session: Session, claimed: ClaimedSearch) -> None:
+def end_search(session: Session, claimed: ClaimedSearch) -> None:
     """No probe is left, or the budget has ended: the report comes next, but a changed model gets none."""
-    job, search = held(session, claimed)
+    job, search = lock_claimed(session, claimed)
     search.expected = 0.0
     if search.asked_for is not None:
         _end(session, job, search, JobState.DONE, "", now(session))
@@ -204,7 +204,7 @@ def finish(
     A repair, or a search for nodes that must stay precise, follows if the job requests one; otherwise the search ends,
     and with the last one the job.
     """
-    job, search = held(session, claimed)
+    job, search = lock_claimed(session, claimed)
     search.verdict = verdict
     search.report, search.files = report, dict(files)
     search.findings = None if findings is None else findings.model_dump(mode="json")
@@ -215,7 +215,7 @@ def finish(
     _go_on(session, job, search, now(session))
 
 
-def repaired(
+def end_repair(
     session: Session,
     claimed: ClaimedSearch,
     outcome: Mapping[str, Any],
@@ -226,15 +226,17 @@ def repaired(
 
     `remedies` are, by identity of culprits, the rules that replaced them.
     """
-    job, search = held(session, claimed)
+    job, search = lock_claimed(session, claimed)
     culprits.note_remedies(session, job.tenant, remedies)
     search.files = {**search.files, **files}
     _end_repair(session, job, search, outcome, now(session))
 
 
-def measured(session: Session, claimed: ClaimedSearch, outcome: Mapping[str, Any], files: Mapping[str, str]) -> None:
+def end_measuring(
+    session: Session, claimed: ClaimedSearch, outcome: Mapping[str, Any], files: Mapping[str, str]
+) -> None:
     """End the search for nodes that must stay precise: `outcome` is `Search.precision`, `files` go with the report."""
-    job, search = held(session, claimed)
+    job, search = lock_claimed(session, claimed)
     search.files = {**search.files, **files}
     _end_precision(session, job, search, outcome, now(session))
 
@@ -262,11 +264,11 @@ def begin_again(session: Session, claimed: leases.Claimed, what: str) -> None:
 
 def fail(session: Session, claimed: ClaimedSearch, problem: str, fault: Fault = Fault.SERVICE) -> None:
     """End the search with a problem. The job's other targets continue."""
-    job, search = held(session, claimed)
+    job, search = lock_claimed(session, claimed)
     _fail(session, job, search, problem, fault, now(session))
 
 
-def held(session: Session, claimed: ClaimedSearch) -> tuple[Job, Search]:
+def lock_claimed(session: Session, claimed: ClaimedSearch) -> tuple[Job, Search]:
     """The job, locked, and the search; LostClaimError if the claim is lost."""
     found = locking.locked_with(session, claimed.search.id)
     if found is None or not leases.is_held(found[1], claimed.lease):

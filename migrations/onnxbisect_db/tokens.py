@@ -104,18 +104,18 @@ def allows(token: Token, scope: Scope) -> bool:
 
 
 def use_is_unnoted(session: Session, token: Token) -> bool:
-    """Whether `used` would write: most requests need no transaction that writes."""
+    """Whether `note_use` would write: most requests need no transaction that writes."""
     return token.used_at is None or now(session) - token.used_at > _USED_EVERY
 
 
-def used(session: Session, token_id: str) -> None:
+def note_use(session: Session, token_id: str) -> None:
     """Record that it was used."""
     token = session.get(Token, token_id)
     if token is not None and use_is_unnoted(session, token):
         token.used_at = now(session)
 
 
-def listed(session: Session, tenant: str) -> list[Token]:
+def list_all(session: Session, tenant: str) -> list[Token]:
     """The tenant's tokens, newest first, including revoked ones."""
     return list(session.scalars(select(Token).where(Token.tenant == tenant).order_by(Token.id.desc())))
 

@@ -33,7 +33,7 @@ class Presence:
     isolation: Mapping[str, str] = field(default_factory=dict)
 
 
-def seen(session: Session, presence: Presence) -> None:
+def record_heartbeat(session: Session, presence: Presence) -> None:
     """Record a worker's start or full heartbeat."""
     at = now(session)
     values = {
@@ -93,12 +93,12 @@ def usable_backends(session: Session, worker_id: str, backends: Collection[str])
     return [name for name in backends if name not in broken & elsewhere]
 
 
-def left(session: Session, worker_id: str) -> None:
+def record_stop(session: Session, worker_id: str) -> None:
     """Record that a worker has stopped."""
     session.execute(delete(Worker).where(Worker.id == worker_id))
 
 
-def listed(session: Session) -> list[Worker]:
+def list_all(session: Session) -> list[Worker]:
     """All workers seen within a day; living ones have `seen_at` after `alive_since`."""
     recent = select(Worker).where(Worker.seen_at > now(session) - _FORGOTTEN)
     return list(session.scalars(recent.order_by(Worker.id)))

@@ -42,8 +42,8 @@ def test_workers_tell_what_they_have_and_what_they_cannot_use(callers: Callers, 
         isolation={"onnxruntime": "namespaces", "vela": "none"},
     )
     with service.database.transaction() as session:
-        workers.seen(session, here)
-        workers.seen(session, Presence(id="host-2", backends=("vela",), slots=1))
+        workers.record_heartbeat(session, here)
+        workers.record_heartbeat(session, Presence(id="host-2", backends=("vela",), slots=1))
         past = now(session) - timedelta(minutes=5)
         session.execute(update(Worker).where(Worker.id == "host-2").values(seen_at=past))
     told = {"id": "host-1", "takes": True}
@@ -64,7 +64,7 @@ def test_workers_tell_what_they_have_and_what_they_cannot_use(callers: Callers, 
 def test_a_worker_is_busy_with_what_it_has_in_hand(callers: Callers, service: Service) -> None:
     with service.database.transaction() as session:
         for name in ("host-1", "host-2"):
-            workers.seen(session, Presence(id=name, backends=("npu",), slots=4))
+            workers.record_heartbeat(session, Presence(id=name, backends=("npu",), slots=4))
     running(service, [1, 2, 3])
     answer(service.database, claimed(service.database, worker="host-1"))
     claimed(service.database, worker="host-1")

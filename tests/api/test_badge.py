@@ -78,7 +78,7 @@ def test_a_badge_ends_with_the_token_that_asked_for_it(callers: Callers, service
     url = address(callers, "repo:net")
     assert seen(callers, url)
     with service.database.transaction() as session:
-        for token in tokens.listed(session, ""):
+        for token in tokens.list_all(session, ""):
             tokens.revoke(session, token.id, "")
     assert callers.nobody().get(url).status_code == 404
 

@@ -111,7 +111,7 @@ def test_metrics_say_what_waits_and_who_works(callers: Callers, service: Service
         target = NewTarget(backend="npu")
         wanted = NewJob(model_sha256=SHA256, targets=(target, target), labels={"repo": "secret"})
         jobs.create(session, wanted, tenant="secret-tenant")
-        workers.seen(session, Presence(id="w", backends=("npu", "dsp"), slots=3))
+        workers.record_heartbeat(session, Presence(id="w", backends=("npu", "dsp"), slots=3))
     found = shown(callers)
     assert found['onnxbisect_jobs{state="queued"}'] == 1
     assert found['onnxbisect_jobs{state="done"}'] == 0

@@ -153,7 +153,7 @@ def test_a_backend_that_only_workers_have_can_be_asked_without_options(callers: 
     assert "is no backend" in unknown
     assert "'--'" not in unknown  # what a command line could do about it
     with service.database.transaction() as session:
-        workers.seen(session, Presence(id="w", backends=("house-npu",), slots=2))
+        workers.record_heartbeat(session, Presence(id="w", backends=("house-npu",), slots=2))
     assert "beside the API" in refused(client, ask(model, {"backend": "house-npu", "options": {"tool": "/bin/sh"}}))
     assert client.post("/v1/jobs", json=ask(model, {"backend": "house-npu"})).status_code == 202
 
@@ -292,7 +292,7 @@ def test_a_job_tells_how_far_it_is(callers: Callers, service: Service) -> None:
     assert target["expected"] == 5.0
     assert "No worker" in target["problem"]
     with service.database.transaction() as session:
-        workers.seen(session, Presence(id="w", backends=("npu",), slots=1))
+        workers.record_heartbeat(session, Presence(id="w", backends=("npu",), slots=1))
     assert client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"] == ""
     service.database.run(lambda session: queues.limit(session, "npu", 0))
     assert "paused" in client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"]
@@ -450,14 +450,14 @@ def test_requests_are_read_without_the_network() -> None:
 def test_a_job_says_what_it_waits_for_when_a_question_was_lost(callers: Callers, service: Service) -> None:
     job = running(service, [1])
     with service.database.transaction() as session:
-        workers.seen(session, Presence(id="w", backends=("npu",), slots=1))
+        workers.record_heartbeat(session, Presence(id="w", backends=("npu",), slots=1))
     hand = ClaimRequest(backend="npu", worker="w", seconds=30)
     client = callers.reader()
     for _ in range(4):
         while (mine := service.database.run(lambda session: probes.claim(session, hand))) is None:
             time.sleep(0.1)
         with service.database.transaction() as session:
-            probes.lost(session, mine, "A worker has no room to go on. The disk is full.")
+            probes.record_loss(session, mine, "A worker has no room to go on. The disk is full.")
     [target] = client.get(f"/v1/jobs/{job.id}").json()["targets"]
     assert (target["state"], target["verdict"]) == ("running", None)
     assert "The disk is full. This says nothing about the model; it is tried again at" in target["problem"]
@@ -467,14 +467,14 @@ def test_a_job_says_what_it_waits_for_when_a_question_was_lost(callers: Callers,
 def test_a_job_says_what_it_waits_for_when_a_turn_was_lost(callers: Callers, service: Service) -> None:
     job = new_job(service.database, "npu", model_sha256=uploaded(service))
     with service.database.transaction() as session:
-        workers.seen(session, Presence(id="w", backends=("npu",), slots=1))
+        workers.record_heartbeat(session, Presence(id="w", backends=("npu",), slots=1))
     claimed = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.lost(session, claimed, "The process that had the model was killed by SIGKILL.")
+        searches.record_loss(session, claimed, "The process that had the model was killed by SIGKILL.")
     [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
     assert "was killed by SIGKILL. This says nothing about the model" in target["problem"]
     claimed = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.crashed(session, claimed, "The process that had the model was killed by SIGSEGV.")
+        searches.record_crash(session, claimed, "The process that had the model was killed by SIGSEGV.")
     [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
     assert "was killed by SIGSEGV. It is tried once more, alone in a new process" in target["problem"]

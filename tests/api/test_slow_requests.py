@@ -158,7 +158,7 @@ def test_whatever_needs_files_takes_turns(callers: Callers, service: Service, mo
     sample = client.put("/v1/files", content=b"sample").json()["sha256"]
     culprit = client.get("/v1/culprits").json()[0]["id"]
     with service.database.session() as session:
-        owner = tokens.listed(session, "")[0]
+        owner = tokens.list_all(session, "")[0]
         ticket = issue_ticket(
             session, Caller(tenant="", token_id=owner.id, scopes=frozenset()), shared_file(job.id, 1, 1)
         )

@@ -80,7 +80,7 @@ def report(
     """The search has nothing left to ask, and has its report."""
     claimed = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
-        searches.searched(session, claimed)
+        searches.end_search(session, claimed)
     claimed = take(database, search_id, Stage.REPORT)
     with database.transaction() as session:
         searches.finish(session, claimed, verdict=verdict, report=REPORT, files={}, found=found)
@@ -88,7 +88,7 @@ def report(
 
 def listed(database: Database, tenant: str = "", **wanted: Any) -> list[KnownCulprit]:
     with database.session() as session:
-        return list(culprits.listed(session, tenant, CulpritFilter(**wanted)).rows)
+        return list(culprits.list_page(session, tenant, CulpritFilter(**wanted)).rows)
 
 
 def identities(database: Database, tenant: str = "", **wanted: Any) -> list[str]:
@@ -135,8 +135,8 @@ def test_culprits_are_found_by_where_they_occur(database: Database) -> None:
 def test_culprits_come_in_pages(database: Database) -> None:
     finished(database, *(found(f"Sin-{number}") for number in range(5)))
     with database.session() as session:
-        first = culprits.listed(session, "", limit=3)
-        rest = culprits.listed(session, "", after=first.after, limit=3)
+        first = culprits.list_page(session, "", limit=3)
+        rest = culprits.list_page(session, "", after=first.after, limit=3)
     assert rest.after is None
     names = [each.identity for each in (*first.rows, *rest.rows)]
     assert sorted(names) == [f"Sin-{number}" for number in range(5)]
@@ -267,7 +267,7 @@ def test_a_culprit_that_is_found_while_another_job_with_it_is_deleted_stays(data
     prepare(database, job.searches[0].id)
     claimed = take(database, job.searches[0].id, Stage.SEARCH)
     with database.transaction() as session:
-        searches.searched(session, claimed)
+        searches.end_search(session, claimed)
     claimed = take(database, job.searches[0].id, Stage.REPORT)
     forgetting = Thread(target=lambda: database.run(lambda session: retention.forget(session, first.id, "")))
     with database.transaction() as session:
@@ -310,7 +310,7 @@ NEW_TOOL = "t 2"
 def announce(database: Database, says: str = NEW_TOOL, *, usable: bool = True) -> None:
     unusable = frozenset() if usable else frozenset({NPU})
     presence = Presence(id="w", backends=(NPU,), slots=1, tools={NPU: says}, unusable=unusable)
-    database.run(lambda session: workers.seen(session, presence))
+    database.run(lambda session: workers.record_heartbeat(session, presence))
 
 
 @pytest.fixture
@@ -347,11 +347,11 @@ def test_a_new_version_is_asked_once_about_each_culprit_after_all_other_work(dat
     assert (job.request, job.priority < -100) == ({"whole": True, "as_is": True}, True)
     assert files.path(job.model_sha256).read_bytes() == b"a culprit's model"
     with database.session() as session:
-        assert [model.name for model in models.listed(session, "").rows] == ["net.onnx"]
+        assert [model.name for model in models.list_page(session, "").rows] == ["net.onnx"]
         assert uploads.kept_bytes(session, "") == 10, "of what clients have uploaded"
     assert [(search.backend, search.options) for search in job.searches] == [(NPU, {})]
     with database.session() as session:
-        assert job.id not in [each.id for each in jobs.listed(session, "").rows]
+        assert job.id not in [each.id for each in jobs.list_page(session, "").rows]
         assert jobs.going(session, "") == 0
     finish(database, job.searches[0].id, [], "2", Status.UNRESOLVED)
     assert ask_again(database, files) == 0

@@ -43,8 +43,8 @@ def told(database: Database, job: Job) -> list[str]:
 def webhooks(database: Database, job: Job) -> list[tuple[str, Any]]:
     """What endpoints of this tenant are told, in order."""
     with database.session() as session:
-        [endpoint] = endpoints.listed(session, job.tenant)
-        found = deliveries.listed(session, endpoint.id).rows
+        [endpoint] = endpoints.list_all(session, job.tenant)
+        found = deliveries.list_page(session, endpoint.id).rows
     return [(delivery.type, delivery.payload["data"]["state"]) for delivery in reversed(found)]
 
 
@@ -76,7 +76,7 @@ def test_a_job_is_nobody_elses(database: Database) -> None:
     job = new_job(database, tenant="a")
     with database.session() as session:
         assert jobs.get(session, job.id, "b") is None
-        assert jobs.listed(session, "b").rows == ()
+        assert jobs.list_page(session, "b").rows == ()
     for change in (lifecycle.cancel, lifecycle.retry):
         with database.transaction() as session:
             assert change(session, job.id, "b") is None
@@ -89,7 +89,7 @@ def test_pages_go_on_where_the_last_one_ended(database: Database) -> None:
     after = None
     while True:
         with database.session() as session:
-            page = jobs.listed(session, "", after=after, limit=3)
+            page = jobs.list_page(session, "", after=after, limit=3)
         seen += [job.id for job in page.rows]
         after = page.after
         if after is None:
@@ -123,7 +123,7 @@ def test_jobs_are_found_by_what_they_are_about(database: Database, wanted: JobFi
         if wanted.backend == NPU:
             session.get_one(Label, (other.id, "branch")).value = "elsewhere"
     with database.session() as session:
-        assert {made[job.id] for job in jobs.listed(session, "", wanted).rows} == set(found)
+        assert {made[job.id] for job in jobs.list_page(session, "", wanted).rows} == set(found)
 
 
 def test_a_job_tells_its_way_once(database: Database) -> None:
@@ -198,7 +198,7 @@ def test_cancelling_takes_everything_from_everybody(database: Database) -> None:
         assert not leases.renew(session, taken.lease, seconds=30)
     assert not answer(database, mine, FAIL)
     with pytest.raises(LostClaimError), database.transaction() as session:
-        searches.searched(session, taken)
+        searches.end_search(session, taken)
     assert claim(database) is None
     found = read(database, job)
     assert (found.state, found.searches[0].state, found.searches[0].stage) == ("cancelled", "cancelled", "over")
@@ -254,7 +254,7 @@ def test_a_retried_job_begins_anew_and_owes_nothing_to_its_past(database: Databa
     assert found.searches[0].identity is None
     assert not answer(database, mine)
     with pytest.raises(LostClaimError), database.transaction() as session:
-        searches.searched(session, taken)
+        searches.end_search(session, taken)
     assert found.searches[0].id != search.id
     prepare(database, found.searches[0].id)
     assert plan(database, found.searches[0].id, []) == 0

@@ -124,12 +124,12 @@ def test_answering_twice_is_answering_once(database: Database) -> None:
 
 
 def lost(database: Database, mine: Claim, what: str = "Its host was shot.") -> bool:
-    return counts(database, lambda session: probes.lost(session, mine, what))
+    return counts(database, lambda session: probes.record_loss(session, mine, what))
 
 
 def crashed(database: Database, mine: Claim, what: str = "it ate all memory.", log: str = "") -> bool:
     """Whether it is answered now."""
-    counted = counts(database, lambda session: probes.crashed(session, mine, what, log))
+    counted = counts(database, lambda session: probes.record_crash(session, mine, what, log))
     return counted and state(database, mine).state == ProbeState.DONE
 
 

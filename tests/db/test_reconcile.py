@@ -57,11 +57,11 @@ def test_a_probe_that_is_to_wait_waits_until_it_is_due(database: Database, clock
     for _ in range(6):
         mine = claimed(database)
         with database.transaction() as session:
-            probes.lost(session, mine, "Its host was shot.")
+            probes.record_loss(session, mine, "Its host was shot.")
         clock.forward(20)
     mine = claimed(database)
     with database.transaction() as session:
-        probes.lost(session, mine, "Its host was shot.")
+        probes.record_loss(session, mine, "Its host was shot.")
     clock.forward(31)
     assert claim(database) is None
     clock.forward(1)
@@ -87,12 +87,12 @@ def test_nothing_stands_still_when_the_clock_is_set_back(database: Database, clo
     assert found is not None
     assert (found.search.id, found.lease.epoch) == (held, taken.lease.epoch + 1)
     with database.session() as session:
-        assert [worker.id for worker in workers.listed(session)] == ["living"]
+        assert [worker.id for worker in workers.list_all(session)] == ["living"]
     assert read(database, running).state == "running"
 
 
 def seen(database: Database, name: str) -> None:
-    database.run(lambda session: workers.seen(session, Presence(id=name, backends=(NPU,), slots=1)))
+    database.run(lambda session: workers.record_heartbeat(session, Presence(id=name, backends=(NPU,), slots=1)))
 
 
 def test_a_job_that_was_not_closed_is_closed(database: Database) -> None:

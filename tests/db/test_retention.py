@@ -61,7 +61,7 @@ def finished(database: Database, files: Files, content: bytes, model: str) -> tu
     answer(database, claimed(database), FAIL, key=KEY)
     taken = take(database, search, Stage.SEARCH)
     with database.transaction() as session:
-        searches.searched(session, taken)
+        searches.end_search(session, taken)
     taken = take(database, search, Stage.REPORT)
     with database.transaction() as session:
         searches.finish(session, taken, verdict=FAIL.verdict.status, report=report, files={"culprits/1": report})

@@ -23,7 +23,7 @@ CONTROL = replace(ONE, stages=(Stage.SEARCH, Stage.REPORT), backends=None)
 
 def able_to_compile(database: Database, slots: int, *backends: str) -> None:
     presence = Presence(id="w", backends=backends or (NPU, "other"), slots=slots)
-    database.run(lambda session: workers.seen(session, presence))
+    database.run(lambda session: workers.record_heartbeat(session, presence))
 
 
 @pytest.fixture(autouse=True)
@@ -198,7 +198,7 @@ def test_what_waits_for_a_retry_keeps_no_job_from_beginning(database: Database, 
         claimed = taken(database)
         assert claimed is not None
         lost.append(claimed.job.id)
-        database.run(partial(searches.lost, claimed=claimed, what="The machine was gone."))
+        database.run(partial(searches.record_loss, claimed=claimed, what="The machine was gone."))
     assert lost == [job.id for job in (waiting[0], waiting[0], waiting[1], waiting[1])]
     begun = [claimed.job.id for _ in range(3) if (claimed := taken(database)) is not None]
     assert begun == [job.id for job in waiting[2:]]
@@ -265,7 +265,7 @@ def test_reports_are_written_and_searches_coordinated_in_turn(database: Database
     assert claimed is not None
     assert claimed.job.id == reporting.id
     with database.transaction() as session:
-        searches.searched(session, claimed)
+        searches.end_search(session, claimed)
         searches.mark_dirty(session, session.get_one(Search, dirty.searches[0].id))
     found = []
     for _ in range(2):
@@ -320,7 +320,7 @@ def test_tokens_that_are_no_longer_good_are_no_tenants(database: Database, clock
     tenants(database, "many")
     tenants(database, "few")
     with database.transaction() as session:
-        [revoked] = tokens.listed(session, "few")
+        [revoked] = tokens.list_all(session, "few")
         tokens.revoke(session, revoked.id, "few")
         until = clock.at + timedelta(days=1)
         tokens.issue(session, tenant="few", name="t", scopes=[Scope.READ], expires_at=until)

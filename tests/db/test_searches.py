@@ -135,7 +135,7 @@ def test_a_search_that_is_lost_again_and_again_waits_longer_and_longer(database:
         claimed = try_to_claim(database, search, Stage.PREPARE)
         assert claimed is not None
         with database.transaction() as session:
-            searches.lost(session, claimed, "Its host was shot.")
+            searches.record_loss(session, claimed, "Its host was shot.")
 
 
 def test_a_model_whose_process_crashes_twice_fails_the_search(database: Database) -> None:
@@ -145,7 +145,7 @@ def test_a_model_whose_process_crashes_twice_fails_the_search(database: Database
         claimed = take(database, search, Stage.PREPARE)
         assert claimed.alone == (crashes == 1)
         with database.transaction() as session:
-            searches.crashed(session, claimed, "It was killed by SIGSEGV.")
+            searches.record_crash(session, claimed, "It was killed by SIGSEGV.")
     found = read(database, job)
     assert (found.state, found.problem, found.searches[0].fault) == ("failed", "It was killed by SIGSEGV.", "service")
 

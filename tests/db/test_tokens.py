@@ -73,8 +73,8 @@ def test_a_revoked_token_is_nobody_and_stays_listed(database: Database) -> None:
         assert tokens.revoke(session, issued.token.id, "t") is not None
     assert check(database, issued.text) is None
     with database.session() as session:
-        assert [token.revoked_at is not None for token in tokens.listed(session, "t")] == [True]
-        assert tokens.listed(session, "stranger") == []
+        assert [token.revoked_at is not None for token in tokens.list_all(session, "t")] == [True]
+        assert tokens.list_all(session, "stranger") == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_using_it_is_noted_once_a_minute(database: Database, clock: Clock) -> No
     noted = []
     for _ in range(3):
         with database.transaction() as session:
-            tokens.used(session, issued.token.id)
+            tokens.note_use(session, issued.token.id)
         with database.session() as session:
             noted.append(session.get_one(Token, issued.token.id).used_at)
         clock.forward(40)

@@ -28,7 +28,7 @@ def test_models_are_listed_newest_first_page_by_page(database: Database, clock: 
     after = None
     while True:
         with database.session() as session:
-            page = models.listed(session, "", after=after, limit=2)
+            page = models.list_page(session, "", after=after, limit=2)
         found += [int(model.sha256, 16) for model in page.rows]
         after = page.after
         if after is None:

@@ -51,12 +51,12 @@ def row(database: Database, delivery_id: str) -> Delivery:
 
 def types(database: Database, endpoint: Endpoint) -> list[str]:
     with database.session() as session:
-        return [delivery.type for delivery in reversed(deliveries.listed(session, endpoint.id).rows)]
+        return [delivery.type for delivery in reversed(deliveries.list_page(session, endpoint.id).rows)]
 
 
 def jobs_told(database: Database, endpoint: Endpoint) -> list[str]:
     with database.session() as session:
-        return [delivery.payload["data"]["job"] for delivery in deliveries.listed(session, endpoint.id).rows]
+        return [delivery.payload["data"]["job"] for delivery in deliveries.list_page(session, endpoint.id).rows]
 
 
 def test_endpoints_hear_what_they_want_of_their_tenant(database: Database) -> None:
@@ -74,7 +74,7 @@ def test_a_webhook_of_a_job_hears_of_that_job_only(database: Database) -> None:
     for each in (job, other):
         prepare(database, each.searches[0].id)
     with database.session() as session:
-        assert endpoints.listed(session, "") == []
+        assert endpoints.list_all(session, "") == []
         [told] = session.scalars(select(Delivery)).all()
     assert told.job_id == job.id
     assert told.payload["data"]["job"] == job.id
@@ -309,7 +309,7 @@ def test_the_log_of_an_endpoint_is_read_page_by_page(database: Database) -> None
     made = sorted((pinged(database, endpoint) for _ in range(5)), reverse=True)
     seen: list[str] = []
     with database.session() as session:
-        while page := deliveries.listed(session, endpoint.id, after=seen[-1] if seen else None, limit=2).rows:
+        while page := deliveries.list_page(session, endpoint.id, after=seen[-1] if seen else None, limit=2).rows:
             seen += [delivery.id for delivery in page]
         assert seen == made
         found = deliveries.get(session, made[0], "")

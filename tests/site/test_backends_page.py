@@ -38,8 +38,8 @@ def present(service: Service) -> None:
             without = frozenset({"vela"})
             isolation = {"onnxruntime": "namespaces" if name == "host-1" else "none"}
             here = Presence(id=name, backends=mine, slots=2, tools=tools, unusable=without, isolation=isolation)
-            workers.seen(session, here)
-        workers.seen(session, Presence(id="host-3", backends=("npu",), slots=1))
+            workers.record_heartbeat(session, here)
+        workers.record_heartbeat(session, Presence(id="host-3", backends=("npu",), slots=1))
         past = now(session) - timedelta(minutes=5)
         session.execute(update(Worker).where(Worker.id == "host-3").values(seen_at=past))
 
@@ -100,7 +100,9 @@ def test_a_field_is_found_again_when_its_row_moves(callers: Callers, service: Se
 def test_what_workers_say_is_text(callers: Callers, service: Service) -> None:
     with service.database.transaction() as session:
         tools = {"npu": HOSTILE, "other": HOSTILE}
-        workers.seen(session, Presence(id=HOSTILE.replace("\0", ""), backends=("npu",), slots=1, tools=tools))
+        workers.record_heartbeat(
+            session, Presence(id=HOSTILE.replace("\0", ""), backends=("npu",), slots=1, tools=tools)
+        )
     html = callers.reader().get("/backends").text
     assert "&lt;img src=x onerror=alert(1)&gt;\\n\\x1b[31m" in html
     assert "<img" not in html

@@ -51,7 +51,7 @@ def prepared(service: Service, job: Job, names: list[str]) -> None:
     """The model is read."""
     claimed = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.prepared(
+        searches.store_prepared(
             session,
             claimed,
             identity="c" * 64,
@@ -65,7 +65,7 @@ def prepared(service: Service, job: Job, names: list[str]) -> None:
 def present(service: Service) -> None:
     """A worker with the compiler."""
     with service.database.transaction() as session:
-        workers.seen(session, Presence(id="gpu-host", backends=("npu",), slots=2))
+        workers.record_heartbeat(session, Presence(id="gpu-host", backends=("npu",), slots=2))
 
 
 def fail(service: Service, job: Job, problem: str, fault: Fault) -> None:

@@ -59,7 +59,7 @@ def test_every_backend_that_is_offered_can_be_asked_for_when_all_jobs_have_ended
 ) -> None:
     done(service, report_on())
     with service.database.transaction() as session:
-        workers.seen(session, Presence(id="host-1", backends=("offered",), slots=1))
+        workers.record_heartbeat(session, Presence(id="host-1", backends=("offered",), slots=1))
     assert "<option>offered</option>" in client.get("/jobs").text
 
 

@@ -55,7 +55,9 @@ def test_compilers_are_offered_with_their_options_and_whether_anybody_has_them(
     client: TestClient, service: Service
 ) -> None:
     with service.database.transaction() as session:
-        workers.seen(session, Presence(id="host", backends=("iree",), slots=1, tools={"iree": "IREE 3.13.0"}))
+        workers.record_heartbeat(
+            session, Presence(id="host", backends=("iree",), slots=1, tools={"iree": "IREE 3.13.0"})
+        )
     ready, waiting = client.get("/new").text.split("others that no worker has now")
     assert "IREE 3.13.0" in ready
     assert re.search(r'name="option:iree:backend">\s*<option selected>llvm-cpu</option><option>vmvx', ready)

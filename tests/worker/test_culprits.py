@@ -23,13 +23,13 @@ PLUGIN = TESTS / "support" / "site" / "plugin"
 def states(it: Installation) -> dict[str, str]:
     """By op."""
     with it.service.database.session() as session:
-        return {" + ".join(each.ops): each.state for each in culprits.listed(session, "").rows}
+        return {" + ".join(each.ops): each.state for each in culprits.list_page(session, "").rows}
 
 
 def said(it: Installation, op: str) -> list[tuple[str, str]]:
     """What each version says of the culprit."""
     with it.service.database.session() as session:
-        (culprit,) = [each for each in culprits.listed(session, "").rows if each.ops == [op]]
+        (culprit,) = [each for each in culprits.list_page(session, "").rows if each.ops == [op]]
         return [(each.version, each.status) for each in versions_of(session, [culprit.id])[culprit.id]]
 
 

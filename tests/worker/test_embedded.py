@@ -88,7 +88,7 @@ def test_what_was_in_hand_when_it_stopped_goes_on_when_it_starts_again(it: Insta
     assert not running_probes(it)
     with it.service.database.session() as session:
         assert [row.losses for row in session.scalars(select(Probe)) if row.losses] == []
-        assert workers.listed(session) == []
+        assert workers.list_all(session) == []
     with serving(it):
         assert it.ended(job).state == JobState.DONE
     assert len(it.report(job)["culprits"]) == 3
@@ -104,7 +104,7 @@ def test_it_tells_what_compilers_it_has(it: Installation) -> None:
         while not tools:
             assert time.monotonic() < give_up
             with it.service.database.session() as session:
-                for row in workers.listed(session):
+                for row in workers.list_all(session):
                     tools, unusable, levels = row.tools, row.unusable or [], row.isolation or {}
             time.sleep(0.05)
     assert tools["onnxruntime"].startswith("onnxruntime 1.")

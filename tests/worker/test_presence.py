@@ -98,7 +98,7 @@ def chips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chips:
 
 def told(it: Installation) -> Worker | None:
     with it.service.database.session() as session:
-        return next(iter(workers.listed(session)), None)
+        return next(iter(workers.list_all(session)), None)
 
 
 def says(it: Installation, backend: str) -> str | None:

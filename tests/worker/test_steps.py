@@ -192,7 +192,7 @@ def test_a_new_model_is_read_while_probes_wait(crank: NewCrank) -> None:
         it.step(place)
     new = it.job(model="third")
     with it.database.transaction() as session:
-        workers.seen(session, Presence(id=compiling.worker, backends=(NPU,), slots=9))
+        workers.record_heartbeat(session, Presence(id=compiling.worker, backends=(NPU,), slots=9))
     claiming = WorkClaimer(compiling, control=False, probes=9)
     for _ in range(2):
         work = claiming()
@@ -394,14 +394,14 @@ def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
     places = [it.place("works"), replace(it.place("broken"), pool=NoLicence(it.compiler, at=at))]
     with it.database.transaction() as session:
         for place in places:
-            workers.seen(session, Presence(id=place.worker, backends=(NPU,), slots=1))
+            workers.record_heartbeat(session, Presence(id=place.worker, backends=(NPU,), slots=1))
     job = it.job()
     it.run(job, places=places, chance=random.Random(seed))
     assert it.read(job).state == JobState.DONE
     assert it.report(job)["diagnosis"] == found_locally(fails_on(0b100, 0b1000000))
     with it.database.session() as session:
         assert session.scalars(select(func.sum(Probe.losses))).one() == 0
-        assert {worker.id: worker.unusable for worker in workers.listed(session)} == {"works": [], "broken": [NPU]}
+        assert {worker.id: worker.unusable for worker in workers.list_all(session)} == {"works": [], "broken": [NPU]}
         assert set(session.scalars(select(Probe.worker).where(Probe.state == ProbeState.DONE))) == {"works"}
 
 
@@ -410,13 +410,13 @@ def test_where_the_compiler_works_nowhere_the_job_says_so(crank: NewCrank) -> No
     places = [replace(it.place(name), pool=NoLicence(it.compiler, at=["prepare"])) for name in ("a", "b")]
     with it.database.transaction() as session:
         for place in places:
-            workers.seen(session, Presence(id=place.worker, backends=(NPU,), slots=1))
+            workers.record_heartbeat(session, Presence(id=place.worker, backends=(NPU,), slots=1))
     job = it.job()
     for place in (*places, *places):
         it.step(place)
     assert (it.read(job).state, it.read(job).problem) == (JobState.FAILED, "The licence has run out.")
     with it.database.session() as session:
-        assert [worker.unusable for worker in workers.listed(session)] == [[NPU], [NPU]]
+        assert [worker.unusable for worker in workers.list_all(session)] == [[NPU], [NPU]]
 
 
 def test_an_answer_outlives_a_database_that_is_away(crank: NewCrank, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -607,7 +607,7 @@ def test_a_search_speculates_only_for_slots_that_nobody_else_wants(crank: NewCra
         wanted = select(Probe).where(Probe.state == ProbeState.QUEUED, Probe.speculative.is_(False))
         waiting = len(session.scalars(wanted).all())
     with it.database.transaction() as session:
-        workers.seen(session, Presence(id="w", backends=(NPU,), slots=waiting))
+        workers.record_heartbeat(session, Presence(id="w", backends=(NPU,), slots=waiting))
     assert questions(it, it.job(model="other")) == 1
 
 
@@ -620,7 +620,7 @@ def with_slots(crank: NewCrank, *, seconds: float) -> Crank:
     """Four slots of a compiler that takes so long."""
     it = crank(replace(fails_on(0b1000_0000, 0b10, count=12), seconds=seconds))
     with it.database.transaction() as session:
-        workers.seen(session, Presence(id="w", backends=(NPU,), slots=4))
+        workers.record_heartbeat(session, Presence(id="w", backends=(NPU,), slots=4))
     return it
 
 

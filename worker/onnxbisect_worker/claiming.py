@@ -51,7 +51,7 @@ def prepare(keeper: LeaseKeeper[ClaimedSearch]) -> None:
         recalled = plans.recall(session, claimed, universe=universe, identity=identity, whole=whole, without=OWN_FILE)
         if recalled:
             log.info("search %s: %d answers of an earlier search", search.id, recalled)
-        searches.prepared(
+        searches.store_prepared(
             session,
             claimed,
             identity=identity,
@@ -106,7 +106,7 @@ def ask(keeper: LeaseKeeper[probes.Claim]) -> None:
             raise protocol.ProcessKilledError(answer.verdict.message)
         elif answer.verdict.status is Status.UNRESOLVED and answer.verdict.kind is Kind.RESOURCE:
             # out of memory or disk: the same compile may succeed with nothing beside it
-            keeper.write(lambda session: probes.crashed(session, claim, answer.verdict.message, answer.log))
+            keeper.write(lambda session: probes.record_crash(session, claim, answer.verdict.message, answer.log))
         else:
             keeper.write(
                 lambda session: probes.answer(session, claim, answer, compiled=asked.compiled, engine_seconds=seconds)

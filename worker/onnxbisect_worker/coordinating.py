@@ -184,7 +184,7 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
 
     def save(session: Session) -> int:
         new = plans.save(session, claimed, step.asks, expected=step.plan.expected, culprits=culprits)
-        store = searches.refused if refused else searches.searched if over else searches.release
+        store = searches.await_changes if refused else searches.end_search if over else searches.release
         store(session, claimed)
         return new
 

@@ -69,7 +69,7 @@ def measure(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     outcome = measurements.PreciseNodes(
         ending=came.ending.value, headline=clip(came.headline, _HEADLINE), keep=came.keep, asks=came.asks
     )
-    keeper.write(lambda session: searches.measured(session, claimed, outcome.to_json(), files))
+    keeper.write(lambda session: searches.end_measuring(session, claimed, outcome.to_json(), files))
     log.info("search %s: done with measuring precision", claimed.search.id)
 
 

@@ -36,7 +36,7 @@ def is_alive(database: Database) -> bool:
     """Whether a worker of this host had a heartbeat recently, for health checks of containers."""
     with database.session() as session:
         since = workers.alive_since(session)
-        told = [worker for worker in workers.listed(session) if worker.id.startswith(f"{_host()}:")]
+        told = [worker for worker in workers.list_all(session) if worker.id.startswith(f"{_host()}:")]
     return any(worker.seen_at > since for worker in told)
 
 
@@ -78,7 +78,7 @@ class Heartbeat:
             self._telling.join()
         if self._announced is not None:
             try:
-                self._service.database.run(lambda session: workers.left(session, self._presence.id))
+                self._service.database.run(lambda session: workers.record_stop(session, self._presence.id))
             except Exception as error:  # it will count as dead after a minute
                 log.warning("the database cannot be told that this worker leaves: %s", type(error).__name__)
 
@@ -97,7 +97,7 @@ class Heartbeat:
         def tell(session: Session) -> frozenset[str]:
             unusable = workers.renew(session, presence.id) if presence is self._announced else None
             if unusable is None:
-                workers.seen(session, presence)
+                workers.record_heartbeat(session, presence)
             return unusable or presence.unusable
 
         unusable = self._service.database.run(tell)

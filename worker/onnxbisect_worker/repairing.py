@@ -55,7 +55,7 @@ def change_file(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     if found is not None and first is not None:
         found = found.following(from_json(first, CompilesAfter))
     compiles_after = {} if found is None else to_json(found)
-    keeper.write(lambda session: searches.changed(session, keeper.claimed, compiles_after))
+    keeper.write(lambda session: searches.store_changes(session, keeper.claimed, compiles_after))
     log.info("search %s: done with changed files", keeper.claimed.search.id)
 
 
@@ -70,7 +70,7 @@ def repair(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     assert claimed.search.report is not None  # noqa: S101 - what is repaired has a report
     with store.open(claimed.search.report) as report, store.open(files["repair/repair.json"]) as repaired:
         remedies = remedies_of(json.load(report), json.load(repaired))
-    keeper.write(lambda session: searches.repaired(session, claimed, outcome, files, remedies))
+    keeper.write(lambda session: searches.end_repair(session, claimed, outcome, files, remedies))
     log.info("search %s: done with the repair", claimed.search.id)
 
 

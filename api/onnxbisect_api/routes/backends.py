@@ -75,14 +75,14 @@ def worker_views(session: Session) -> list[WorkerView]:
     since, busy = workers.alive_since(session), workers.busy(session)
     return [
         WorkerView.of_row(worker, alive=worker.seen_at > since, busy=busy.get(worker.id, 0))
-        for worker in workers.listed(session)
+        for worker in workers.list_all(session)
     ]
 
 
 def backend_views(session: Session) -> list[BackendView]:
     """The backends installed here, those of workers, and those with waiting work."""
     since = workers.alive_since(session)
-    living = [worker for worker in workers.listed(session) if worker.seen_at > since]
+    living = [worker for worker in workers.list_all(session) if worker.seen_at > since]
     lengths, limits = queues.lengths(session), queues.limits(session)
     known = _installed()
     reported = {name for worker in living for name in (*worker.backends, *worker.tools)}

@@ -125,7 +125,7 @@ def get_badge(
         owner = tokens.token_of_seal(session, token, _sealed(labels), seal)
         if owner is None or not tokens.allows(owner, Scope.READ):
             raise missing(english("badge"))
-        found = jobs.listed(session, owner.tenant, jobs.JobFilter(labels=labels), limit=1).rows
+        found = jobs.list_page(session, owner.tenant, jobs.JobFilter(labels=labels), limit=1).rows
     svg = _badge(found[0] if found else None).svg()
     headers = {
         "Cache-Control": f"public, max-age={_SECONDS}",

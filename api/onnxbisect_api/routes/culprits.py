@@ -210,7 +210,7 @@ def list_culprits(
     """The list is paginated: the `Link` header has the URL of the next page. Only labels of existing jobs match."""
     wanted = CulpritFilter(state=state, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
-        page = culprits.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
+        page = culprits.list_page(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
         views = culprit_views(session, page.rows, addresses)
     paged.next_is(page.after)
     return views

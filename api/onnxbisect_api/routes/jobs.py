@@ -124,7 +124,7 @@ def list_jobs(
         state=state, verdict=verdict, text=text or None, model_sha256=model, backend=target, labels=labels
     )
     with service.database.session() as session:
-        page = jobs.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
+        page = jobs.list_page(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
         view_data = JobViewData.of(session, page.rows)
     paged.next_is(page.after)
     return [job_view(job, addresses, view_data) for job in page.rows]

@@ -135,7 +135,7 @@ def list_models(service: TheService, caller: Reader, addresses: TheAddresses, pa
     """The list is paginated: the `Link` header has the URL of the next page."""
     after = listing.read_cursor(paged.after) if paged.after is not None else None
     with service.database.session() as session:
-        page = models.listed(session, caller.tenant, after=after, limit=paged.limit)
+        page = models.list_page(session, caller.tenant, after=after, limit=paged.limit)
     paged.next_is(listing.write_cursor(*page.after) if page.after is not None else None)
     return [ModelView.of_row(model, url=addresses.model(model.sha256)) for model in page.rows]
 

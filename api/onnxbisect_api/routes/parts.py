@@ -60,7 +60,7 @@ def get_parts_table(
     if form not in (ReportForm.JSON, ReportForm.MD, ReportForm.HTML):
         raise Problem(422, f"{form} is for one target of one job: the table is there as json, md and html.")
     with service.database.session() as session:
-        rows = newest(jobs.listed(session, caller.tenant, jobs.JobFilter(labels=labels), limit=_MOST_JOBS).rows)
+        rows = newest(jobs.list_page(session, caller.tenant, jobs.JobFilter(labels=labels), limit=_MOST_JOBS).rows)
     if not rows:
         raise missing(english("job with these labels"))
     going = sum(not JobState(job.state).ended for job in rows)

@@ -64,7 +64,7 @@ def list_probes(
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         search_id = None if target is None else search_of(job, target).id
-        page = probe_queries.listed(
+        page = probe_queries.list_page(
             session, job, search_id=search_id, state=state, after=paged.after, limit=paged.limit
         )
     paged.next_is(page.after)

@@ -90,7 +90,7 @@ def create_token(wanted: TokenRequest, service: TheService, caller: Admin) -> Is
 def list_tokens(service: TheService, caller: Admin) -> list[TokenView]:
     """Revoked tokens are listed, too."""
     with service.database.session() as session:
-        return [TokenView.of_row(token) for token in tokens.listed(session, caller.tenant)]
+        return [TokenView.of_row(token) for token in tokens.list_all(session, caller.tenant)]
 
 
 @router.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204)

@@ -83,7 +83,7 @@ def create_webhook(wanted: EndpointRequest, service: TheService, caller: Admin) 
     with service.database.transaction() as session:
         # raise QuotaError (507) if the tenant has the maximum number of webhooks, each of which gets every event
         most = service.settings.tenant_webhooks
-        if len(endpoints.listed(session, caller.tenant)) >= most:
+        if len(endpoints.list_all(session, caller.tenant)) >= most:
             raise QuotaError(f"You have {most} webhooks already: delete one that you do not need.")
         endpoint = endpoints.add(
             session,
@@ -100,7 +100,7 @@ def create_webhook(wanted: EndpointRequest, service: TheService, caller: Admin) 
 def list_webhooks(service: TheService, caller: Admin) -> list[EndpointView]:
     """Endpoints that were created for a single job are left out."""
     with service.database.session() as session:
-        return [_view(endpoint) for endpoint in endpoints.listed(session, caller.tenant)]
+        return [_view(endpoint) for endpoint in endpoints.list_all(session, caller.tenant)]
 
 
 @router.get("/webhooks/{webhook_id}", summary="A webhook")
@@ -153,7 +153,7 @@ def list_deliveries(webhook_id: RowId, service: TheService, caller: Admin, paged
     """The list is paginated: the `Link` header has the URL of the next page."""
     with service.database.session() as session:
         _found(endpoints.get(session, webhook_id, caller.tenant))
-        page = deliveries.listed(session, webhook_id, after=paged.after, limit=paged.limit)
+        page = deliveries.list_page(session, webhook_id, after=paged.after, limit=paged.limit)
     paged.next_is(page.after)
     return [_delivery_view(delivery) for delivery in page.rows]
 

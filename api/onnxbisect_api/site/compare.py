@@ -103,7 +103,7 @@ def compare_page(request: Request, service: TheService, caller: Reader, a: _JobI
     """The comparison of jobs `a` and `b`, with lists to choose other jobs, those of a model of the same name first."""
     with service.database.session() as session:
         before, after = (None if job_id is None else job_of(session, job_id, caller) for job_id in (a, b))
-        newest = jobs.listed(session, caller.tenant, limit=_OFFERED).rows
+        newest = jobs.list_page(session, caller.tenant, limit=_OFFERED).rows
     wanted = {job.id: job for job in (before, after) if job is not None}
     names = {job.model_name for job in wanted.values()}
     offered = sorted(

@@ -62,7 +62,7 @@ def job_list_page(
         labels=wanted,
     )
     with service.database.session() as session:
-        found = jobs.listed(session, caller.tenant, sought, after=paged.after, limit=paged.limit)
+        found = jobs.list_page(session, caller.tenant, sought, after=paged.after, limit=paged.limit)
         view_data = JobViewData.of(session, found.rows)
         offered = workers.slots(session)
     paged.next_is(found.after)

@@ -347,7 +347,7 @@ class Offered(TypedDict):
 
 def offered(session: Session, caller: Caller, typed: FormValues) -> Offered:
     """The tenant's latest models, and the model that the form names."""
-    recent = list(models.listed(session, caller.tenant, limit=_RECENT).rows)
+    recent = list(models.list_page(session, caller.tenant, limit=_RECENT).rows)
     chosen = models.get(session, typed.one("model"), caller.tenant)
     if chosen is not None and chosen.sha256 not in {model.sha256 for model in recent}:
         recent.insert(0, chosen)

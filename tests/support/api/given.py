@@ -86,7 +86,7 @@ def finish(service: Service, search_id: str, report: Report) -> None:
     plan(service.database, search_id, [], **{each["id"]: {"ops": each["ops"]} for each in report["culprits"]})
     claimed = take(service.database, search_id, Stage.SEARCH)
     with service.database.transaction() as session:
-        searches.searched(session, claimed)
+        searches.end_search(session, claimed)
     written = service.files.put([json.dumps(report).encode()]).sha256
     files = {}
     for folder in culprit_dirs(report):
@@ -119,7 +119,7 @@ def repaired(service: Service, document: dict[str, Any], *reports: Report, **wan
         changes, left = len(document["changes"]), len(document["left"])
         outcome = {"verdict": document["verdict"], "changes": changes, "left": left, "calls": 2, "problem": ""}
         with service.database.transaction() as session:
-            searches.repaired(session, claimed, outcome, files, remedies_of(report, document))
+            searches.end_repair(session, claimed, outcome, files, remedies_of(report, document))
     return read(service.database, job)
 
 
@@ -166,7 +166,7 @@ def measured(service: Service, document: dict[str, Any], *reports: Report, **wan
         claimed = take(service.database, search.id, Stage.PRECISION)
         outcome = PreciseNodes(ending=document["ending"], headline="1 node has to stay.", keep=1, asks=2)
         with service.database.transaction() as session:
-            searches.measured(session, claimed, outcome.to_json(), files)
+            searches.end_measuring(session, claimed, outcome.to_json(), files)
     return read(service.database, job)
 
 

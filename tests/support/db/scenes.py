@@ -85,7 +85,7 @@ def prepare(
 ) -> None:
     claimed = take(database, search_id, Stage.PREPARE)
     with database.transaction() as session:
-        searches.prepared(
+        searches.store_prepared(
             session, claimed, identity=identity, tool="t", version=version, universe=universe, units=9, graph=graph
         )
 
@@ -147,7 +147,7 @@ def end(database: Database, search_id: str, verdict: Status = Status.PASS) -> No
     """From asking to the report, and over."""
     claimed = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
-        searches.searched(session, claimed)
+        searches.end_search(session, claimed)
     claimed = take(database, search_id, Stage.REPORT)
     with database.transaction() as session:
         searches.finish(session, claimed, verdict=verdict, report=REPORT, files={})

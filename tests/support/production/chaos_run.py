@@ -177,7 +177,7 @@ class Run:
         give_up = time.monotonic() + 90
         while True:
             with database.session() as session:
-                told = {worker.id.split(":")[-2] for worker in workers.listed(session)}
+                told = {worker.id.split(":")[-2] for worker in workers.list_all(session)}
             if wanted <= told:
                 return
             assert time.monotonic() < give_up, "workers that were started again do not work"
