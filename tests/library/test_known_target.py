@@ -54,7 +54,7 @@ def test_of_a_tool_that_is_not_here_and_not_recorded_general_findings_are_told(t
 
 def test_of_a_tool_without_a_list_the_findings_stay_general(tmp_path: Path, net: Model) -> None:
     target = known_target(chip(tmp_path, "true"))
-    assert (target.rules, target.reader.probe_format) == (None, ProbeFormat())
+    assert (target.rules, target.limits.probe_format) == (None, ProbeFormat())
     seen = inspect_for(net, target)
     assert "Nothing here records which ops" in seen.notes[0]
     assert "op-refused" not in {it.id for it in seen.findings}

@@ -90,21 +90,21 @@ def sampling(model: Model, calibration: Path | None, count: int, backend: Backen
 _REMEDIES = ("lower-opset", "lower-ir-version")
 
 
-def readable(piece: cut.Piece, model: Model, reader: ToolLimits) -> cut.Piece:
+def readable(piece: cut.Piece, model: Model, limits: ToolLimits) -> cut.Piece:
     """The piece of this model, lowered as far as it can be where it is newer than the tool reads.
 
     Nodes that have another form in the older operator set are written in that form; the others stay as they are.
     """
-    if not is_newer(piece.proto, reader):
+    if not is_newer(piece.proto, limits):
         return piece
     file = File(proto=piece.proto, types=model.types, known=model.known, folder=model.path.parent)
-    return replace(piece, proto=repaired(file, _REMEDIES, reader).proto)
+    return replace(piece, proto=repaired(file, _REMEDIES, limits).proto)
 
 
-def is_newer(proto: onnx.ModelProto, reader: ToolLimits) -> bool:
+def is_newer(proto: onnx.ModelProto, limits: ToolLimits) -> bool:
     """Whether its version of the format or its operator set is newer than the tool reads."""
-    newer_ir = reader.newest_ir is not None and proto.ir_version > reader.newest_ir
-    return newer_ir or (reader.newest_opset is not None and _opset(proto) > reader.newest_opset)
+    newer_ir = limits.newest_ir is not None and proto.ir_version > limits.newest_ir
+    return newer_ir or (limits.newest_opset is not None and _opset(proto) > limits.newest_opset)
 
 
 def version_changes(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
@@ -143,7 +143,7 @@ class SearchContext:
         return target_identity(self.target, self.description.probe_format, self.description.environment)
 
     @property
-    def reader(self) -> ToolLimits:
+    def tool_limits(self) -> ToolLimits:
         """The tool's limits, for the preflight and the file remedies."""
         return ToolLimits(
             tool=self.description.tool,
@@ -157,7 +157,7 @@ class SearchContext:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The preflight's findings, before any compile."""
-        return tuple(preflight(self.loaded.model, self.reader))
+        return tuple(preflight(self.loaded.model, self.tool_limits))
 
     def key(self, units: UnitSet, *, as_part: bool = False) -> str:
         """The canonical structure of a probe; equal probes have equal keys. The whole model's is that of its file."""
@@ -254,7 +254,7 @@ class SearchContext:
             target=self.target,
             diagnosis=replace(diagnosis, certificate=certificate),
             probes=tuple(probes),
-            preflight=after_pass(self.reader, self.findings) if passed else self.findings,
+            preflight=after_pass(self.tool_limits, self.findings) if passed else self.findings,
             stats=stats,
         )
 
@@ -267,7 +267,7 @@ class SearchContext:
     def _lowered(self) -> tuple[str, ...]:
         """A note on the versions of pieces, where they are not those of the file."""
         model = self.loaded.model.proto
-        if self.description.newer_unfolded or not is_newer(model, self.reader):
+        if self.description.newer_unfolded or not is_newer(model, self.tool_limits):
             return ()
         try:
             piece = self._cut(1).proto  # of any unit
@@ -284,7 +284,7 @@ class SearchContext:
     def _cut(self, units: UnitSet) -> cut.Piece:
         """The piece in the target's probe format; one that is newer than the tool takes is written for it."""
         piece = self.loaded.cutter.cut(units, self.description.probe_format)
-        return piece if self.description.newer_unfolded else readable(piece, self.loaded.model, self.reader)
+        return piece if self.description.newer_unfolded else readable(piece, self.loaded.model, self.tool_limits)
 
 
 def search_context(
@@ -308,8 +308,8 @@ def search_context(
     bound = for_model(backend, model.proto.graph)
     description = as_compared(bound, with_known_limits(backend, bound.describe()))
     backend = bound
-    reader = ToolLimits(tool=description.tool, newest_ir=description.newest_ir, newest_opset=description.newest_opset)
-    if description.newer_unfolded and is_newer(model.proto, reader):
+    limits = ToolLimits(tool=description.tool, newest_ir=description.newest_ir, newest_opset=description.newest_opset)
+    if description.newer_unfolded and is_newer(model.proto, limits):
         description = replace(description, probe_format=replace(description.probe_format, folds=False))
     demand_static(model, backend, description)
     samples = sampling(model, calibration, description.samples, backend)

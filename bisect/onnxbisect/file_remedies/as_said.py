@@ -15,20 +15,20 @@ _OF_RANK = re.compile(r"\b(?:ranks?|n?dims?|dimensions?|\d+-?d)\b", re.IGNORECAS
 _NUMBER = re.compile(r"(?<![\d.])\d+(?=-?[dD]?\b)(?!\.\d)")
 
 
-def as_said(model: Model, reader: ToolLimits, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
+def as_said(model: Model, limits: ToolLimits, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
     """Files that answer a message, which names these nodes, about the whole model."""
-    yield from _within_ranks(model, reader, message, nodes)
+    yield from _within_ranks(model, limits, message, nodes)
     graph = model.proto.graph
     stored = constant_names(graph) | {node.output[0] for node in graph.node if is_constant(node)}
     read = {name for node in graph.node if bodies(node) for name in captures(node)}
     # QNN: If implicit input `w` is produced outside the QNN partition
     if any(re.search(rf"(?<![\w/.]){re.escape(name)}(?![\w/.])", message) for name in stored & read):
-        changed = with_weights_inside(model, reader)
+        changed = with_weights_inside(model, limits)
         if changed is not None:
             yield changed
 
 
-def _within_ranks(model: Model, reader: ToolLimits, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
+def _within_ranks(model: Model, limits: ToolLimits, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
     """The file with fewer dimensions, for a tool whose message speaks of their number, or that names only `nodes` with
     more than four: at most as many as it names, or one less than what it refuses; then at most four.
     """
@@ -49,5 +49,5 @@ def _within_ranks(model: Model, reader: ToolLimits, message: str, nodes: Collect
     if limit is None or not USUAL_RANK <= limit < highest:
         return
     for most in dict.fromkeys((limit, USUAL_RANK)):
-        if (changed := with_lower_ranks(model, reader, most)) is not None:
+        if (changed := with_lower_ranks(model, limits, most)) is not None:
             yield replace(changed, needed=False)

@@ -148,21 +148,21 @@ class ChangedCopy:
         return self if first is None else replace(self, applied=(*first.applied, *self.applied))
 
 
-def promising(model: Model, findings: Iterable[Finding], reader: ToolLimits) -> bool:
+def promising(model: Model, findings: Iterable[Finding], limits: ToolLimits) -> bool:
     """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers, or
     the file may be arranged otherwise.
     """
     graph = model.proto.graph
     if low_masks(graph) or another_order(graph) or any(map(is_constant, graph.node)) or form.shared_weights(graph):
         return True
-    settled = settled_by(reader.probe_format)
+    settled = settled_by(limits.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
 
 
 def candidates(
     model: Model,
     findings: Iterable[Finding],
-    reader: ToolLimits,
+    limits: ToolLimits,
     bounded: Bounded = directly,
     hints: Hints = _NO_HINTS,
 ) -> Iterator[ChangedCopy]:
@@ -177,7 +177,7 @@ def candidates(
     ops = {op.rpartition("::")[2] for op in hints.ops}
     nodes = [node for node in walk(file.proto.graph) if node.op_type in ops or node.name in hints.nodes]
     named = _as_they_are(file.proto, nodes)
-    settled = settled_by(reader.probe_format)
+    settled = settled_by(limits.probe_format)
     errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
     asked = _ids(_answering(finding.id for finding in found))
     follow = set(_FOLLOWING if asked & _EXPANDING else ())
@@ -194,7 +194,7 @@ def candidates(
     made: set[tuple[str, ...]] = set()
     alone = [wanted for wanted in alone if wanted]
     for wanted in dict.fromkeys([*alone[: MOST_CANDIDATES - len(together)], *together]):
-        candidate = repaired(file, base.union(wanted), reader, bounded)
+        candidate = repaired(file, base.union(wanted), limits, bounded)
         candidate = replace(candidate, declined=tuple(it for it in candidate.declined if it.remedy in asked))
         done = candidate.remedies
         if done in made or base.issuperset(done):
@@ -207,21 +207,21 @@ def candidates(
             yield replace(candidate, needed=needed)
 
 
-def with_weights_inside(model: Model, reader: ToolLimits) -> ChangedCopy | None:
+def with_weights_inside(model: Model, limits: ToolLimits) -> ChangedCopy | None:
     """The file with copies of weights in the bodies that read them; None where none is read from outside."""
-    candidate = repaired(File.of(model), {*_BASE, weights_into_bodies.id}, reader)
+    candidate = repaired(File.of(model), {*_BASE, weights_into_bodies.id}, limits)
     return candidate if weights_into_bodies.id in candidate.remedies else None
 
 
-def masks_bounded(model: Model, reader: ToolLimits) -> ChangedCopy | None:
+def masks_bounded(model: Model, limits: ToolLimits) -> ChangedCopy | None:
     """The file with its masks of scores bounded, for a tool that computes other numbers; None without such masks."""
-    candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, reader)
+    candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, limits)
     return replace(candidate, needed=True) if bound_masks.id in candidate.remedies else None
 
 
-def arranged_otherwise(model: Model, reader: ToolLimits) -> ChangedCopy | None:
+def arranged_otherwise(model: Model, limits: ToolLimits) -> ChangedCopy | None:
     """The file after its arrangement is changed, for a tool that dies of it; None where nothing changes."""
-    candidate = repaired(File.of(model), _ARRANGEMENT.union(_BASE), reader)
+    candidate = repaired(File.of(model), _ARRANGEMENT.union(_BASE), limits)
     return None if _ARRANGEMENT.isdisjoint(candidate.remedies) else candidate
 
 
@@ -244,24 +244,24 @@ def may_have_unusual_forms(model: Model) -> bool:
     return not ops.isdisjoint({"Sqrt", "Div", "Erf", "Reciprocal"}) or any(rank > USUAL_RANK for rank in ranks)
 
 
-def usual_forms(model: Model, reader: ToolLimits) -> dict[str, ChangedCopy]:
+def usual_forms(model: Model, limits: ToolLimits) -> dict[str, ChangedCopy]:
     """The remedies that write an op of the file in a form that compilers know better, each with the file after it."""
-    alone = {remedy: in_usual_forms(model, reader, {remedy}) for remedy in _USUAL_FORMS}
+    alone = {remedy: in_usual_forms(model, limits, {remedy}) for remedy in _USUAL_FORMS}
     return {remedy: changed for remedy, changed in alone.items() if changed is not None}
 
 
-def in_usual_forms(model: Model, reader: ToolLimits, forms: Collection[str]) -> ChangedCopy | None:
+def in_usual_forms(model: Model, limits: ToolLimits, forms: Collection[str]) -> ChangedCopy | None:
     """The file after these of its `usual_forms`, for a tool that dies of it; None where they change nothing."""
-    candidate = repaired(File.of(model), {*_BASE, *forms}, reader)
+    candidate = repaired(File.of(model), {*_BASE, *forms}, limits)
     return None if set(forms).isdisjoint(candidate.remedies) else candidate
 
 
-def with_newer_forms(model: Model, reader: ToolLimits, ops: Collection[str]) -> ChangedCopy | None:
+def with_newer_forms(model: Model, limits: ToolLimits, ops: Collection[str]) -> ChangedCopy | None:
     """The file in a newer operator set; None where the tool is known to read its own, or one of the `ops` has no newer
     form there.
     """
-    candidate = repaired(File.of(model), {*_BASE, form.raise_opset.id}, reader)
-    if reader.oldest_opset is not None or form.raise_opset.id not in candidate.remedies:
+    candidate = repaired(File.of(model), {*_BASE, form.raise_opset.id}, limits)
+    if limits.oldest_opset is not None or form.raise_opset.id not in candidate.remedies:
         return None
     before, after = (opset_versions(proto.opset_import)[""] for proto in (model.proto, candidate.proto))
     for op in ops:
@@ -270,20 +270,20 @@ def with_newer_forms(model: Model, reader: ToolLimits, ops: Collection[str]) -> 
     return replace(candidate, needed=True)
 
 
-def with_lower_ranks(model: Model, reader: ToolLimits, most: int) -> ChangedCopy | None:
+def with_lower_ranks(model: Model, limits: ToolLimits, most: int) -> ChangedCopy | None:
     """The file with at most `most` dimensions of each tensor where that is possible; None where nothing changes."""
     file = File.of(model)
-    candidate = repaired(file, _BASE, reader)
+    candidate = repaired(file, _BASE, limits)
     remedy = lower_ranks(most)
     try:
-        change = _applied(remedy, file.after(candidate.proto), reader)
+        change = _applied(remedy, file.after(candidate.proto), limits)
     except (NotApplicable, ModelError):
         return None
     applied = Applied(remedy=remedy.id, sentence=change.sentence, exactness=change.exactness or remedy.exactness)
     return ChangedCopy(proto=change.proto, applied=(*candidate.applied, applied), needed=True)
 
 
-def form_candidates(model: Model, reader: ToolLimits, bounded: Bounded = directly) -> Iterator[ChangedCopy]:
+def form_candidates(model: Model, limits: ToolLimits, bounded: Bounded = directly) -> Iterator[ChangedCopy]:
     """The file with each difference in form from how probes of this target are written, smallest first; then with all.
 
     They are for a file that a tool refuses, and takes once it is written as its parts are.
@@ -291,10 +291,10 @@ def form_candidates(model: Model, reader: ToolLimits, bounded: Bounded = directl
     file = File.of(model)
     one_by_one = [
         candidate
-        for remedy in _form(reader)
-        if remedy in (candidate := repaired(file, {_BINDING, remedy}, reader, bounded)).remedies
+        for remedy in _form(limits)
+        if remedy in (candidate := repaired(file, {_BINDING, remedy}, limits, bounded)).remedies
     ]
-    together = repaired(file, {_BINDING, *_form(reader)}, reader, bounded)
+    together = repaired(file, {_BINDING, *_form(limits)}, limits, bounded)
     made: set[bytes] = set()
     for candidate in [*one_by_one, together]:
         content = candidate.proto.SerializeToString(deterministic=True)
@@ -303,15 +303,15 @@ def form_candidates(model: Model, reader: ToolLimits, bounded: Bounded = directl
             yield replace(candidate, needed=True)
 
 
-def _form(reader: ToolLimits) -> list[str]:
+def _form(limits: ToolLimits) -> list[str]:
     """The remedies that lead from a file to a probe for this tool, the smallest change first."""
-    probe_format = reader.probe_format
+    probe_format = limits.probe_format
     own = (
         ("constants-to-initializers", probe_format.constants_as_initializers),
         ("write-defaults", probe_format.explicit_defaults),
         ("omit-reduction", bool(probe_format.unwritten_defaults)),
-        ("lower-opset", reader.newest_opset is not None),
-        ("lower-ir-version", reader.newest_ir is not None),
+        ("lower-opset", limits.newest_opset is not None),
+        ("lower-ir-version", limits.newest_ir is not None),
         ("safe-names", probe_format.safe_names),
         ("shorten-names", probe_format.longest_name is not None),
         ("neutral-boundary", probe_format.limits_boundary),
@@ -328,7 +328,7 @@ def _form(reader: ToolLimits) -> list[str]:
     return [*always, *(remedy for remedy, demanded in own if demanded), "sort-nodes"]
 
 
-def repaired(file: File, remedies: Collection[str], reader: ToolLimits, bounded: Bounded = directly) -> ChangedCopy:
+def repaired(file: File, remedies: Collection[str], limits: ToolLimits, bounded: Bounded = directly) -> ChangedCopy:
     """The file after the remedies with these ids, as far as they can be applied."""
     applied: list[Applied] = []
     declined: list[Declined] = []
@@ -337,7 +337,7 @@ def repaired(file: File, remedies: Collection[str], reader: ToolLimits, bounded:
             continue
         for number in range(_ROUNDS):
             try:
-                change = _applied(remedy, file, reader)
+                change = _applied(remedy, file, limits)
             except (NotApplicable, ModelError) as reason:
                 if not number and remedy.id not in _BASE:
                     declined.append(Declined(remedy=remedy.id, reason=str(reason)))
@@ -353,10 +353,10 @@ def repaired(file: File, remedies: Collection[str], reader: ToolLimits, bounded:
     return ChangedCopy(proto=file.proto, applied=tuple(applied), declined=tuple(declined))
 
 
-def _applied(remedy: FileRemedy, file: File, reader: ToolLimits) -> RemediedFile:
+def _applied(remedy: FileRemedy, file: File, limits: ToolLimits) -> RemediedFile:
     """The change, if onnx.checker finds no more problems in it than in the file."""
     try:
-        change = remedy.apply(file, reader)
+        change = remedy.apply(file, limits)
     except (NotApplicable, ModelError):
         raise
     except Exception as error:  # invalid nodes may raise anything

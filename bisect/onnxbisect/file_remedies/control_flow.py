@@ -164,7 +164,7 @@ def of_several(done: str) -> str:
 
 
 @remedy.file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
-def resolve_control_flow(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
+def resolve_control_flow(file: remedy.File, limits: ToolLimits) -> remedy.RemediedFile:
     """If with a constant condition becomes its branch; Loop and Scan with a constant number of rounds, the rounds."""
     named = [onnx.NodeProto.FromString(node.SerializeToString()) for node in file.proto.graph.node]
     make_unique(named)
@@ -219,7 +219,7 @@ def _writes(op: str) -> Callable[[_Write], _Write]:
 
 
 @remedy.file_remedy("sequences-to-tensors", answers="sequence-type")
-def sequences_to_tensors(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
+def sequences_to_tensors(file: remedy.File, limits: ToolLimits) -> remedy.RemediedFile:
     """Sequences of known length become the tensors that they hold, what is done with them Slices and Concats."""
     result = remedy.copied(file.proto)
     graph, facts = result.graph, file.facts
@@ -337,7 +337,7 @@ _STORED_APART = 4
 
 
 @remedy.file_remedy("weights-into-bodies", answers="", exactness=Exactness.EXACT)
-def weights_into_bodies(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
+def weights_into_bodies(file: remedy.File, limits: ToolLimits) -> remedy.RemediedFile:
     """Weights that bodies of If, Loop and Scan read from outside, copied into each of these bodies."""
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)

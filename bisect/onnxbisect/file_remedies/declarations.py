@@ -15,7 +15,7 @@ _INITIALIZERS_ARE_INPUTS = 3
 
 
 @file_remedy("sort-nodes", answers="not-topologically-sorted")
-def sort_nodes(file: File, reader: ToolLimits) -> RemediedFile:
+def sort_nodes(file: File, limits: ToolLimits) -> RemediedFile:
     """Nodes behind those whose results they read."""
     graph = file.proto.graph
     if is_topological(graph):
@@ -26,7 +26,7 @@ def sort_nodes(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("reorder-nodes", answers="")
-def reorder_nodes(file: File, reader: ToolLimits) -> RemediedFile:
+def reorder_nodes(file: File, limits: ToolLimits) -> RemediedFile:
     """Nodes in another order: one branch before the next, or by depth where they have that order already."""
     graph = file.proto.graph
     order = another_order(graph)
@@ -38,7 +38,7 @@ def reorder_nodes(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("name-nodes", answers="duplicate-node-name")
-def name_nodes(file: File, reader: ToolLimits) -> RemediedFile:
+def name_nodes(file: File, limits: ToolLimits) -> RemediedFile:
     """A name of its own for every node of the main graph, where nodes share one."""
     names = [node.name for node in file.proto.graph.node if node.name]
     if len(set(names)) == len(names):
@@ -49,7 +49,7 @@ def name_nodes(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("weights-no-inputs", answers="initializer-as-input")
-def weights_no_inputs(file: File, reader: ToolLimits) -> RemediedFile:
+def weights_no_inputs(file: File, limits: ToolLimits) -> RemediedFile:
     """Initializers taken off the list of inputs, so that their values are fixed."""
     weights = constant_names(file.proto.graph)
     listed = [index for index, value in enumerate(file.proto.graph.input) if value.name in weights]
@@ -63,7 +63,7 @@ def weights_no_inputs(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("bind-dimensions", answers="dynamic-input-dim")
-def bind_dimensions(file: File, reader: ToolLimits) -> RemediedFile:
+def bind_dimensions(file: File, limits: ToolLimits) -> RemediedFile:
     """Dimensions of the inputs as they were given with --input-shape."""
     unbound = {
         value.name: index
@@ -95,7 +95,7 @@ def _bind(value: onnx.ValueInfoProto, file: File) -> bool:
 
 
 @file_remedy("correct-declared-types", answers="shape-contradiction")
-def correct_declared_types(file: File, reader: ToolLimits) -> RemediedFile:
+def correct_declared_types(file: File, limits: ToolLimits) -> RemediedFile:
     """Declared types that are wrong, replaced by those that running the model gave."""
     graph = file.proto.graph
     wrong = {
@@ -113,7 +113,7 @@ def correct_declared_types(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("declare-shapes", answers="")
-def declare_shapes(file: File, reader: ToolLimits) -> RemediedFile:
+def declare_shapes(file: File, limits: ToolLimits) -> RemediedFile:
     """The type and shape of each tensor of the main graph, as far as they are known, written into the file."""
     result = copied(file.proto)
     graph = result.graph

@@ -28,7 +28,7 @@ from onnxbisect.rewrites.apply import trace
 
 
 @file_remedy("leave-out-unused", answers="")
-def leave_out_unused(file: File, reader: ToolLimits) -> RemediedFile:
+def leave_out_unused(file: File, limits: ToolLimits) -> RemediedFile:
     """Functions, operator sets, constants and declared types that no node uses, left out."""
     result = copied(file.proto)
     gone = drop_unused(result)
@@ -45,7 +45,7 @@ def leave_out_unused(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("safe-names", answers="")
-def safe_names(file: File, reader: ToolLimits) -> RemediedFile:
+def safe_names(file: File, limits: ToolLimits) -> RemediedFile:
     """Names of inputs and outputs that consist of letters, digits and underscores."""
     result = copied(file.proto)
     renamed = apply_format(result, ProbeFormat(safe_names=True))
@@ -57,7 +57,7 @@ def safe_names(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("weights-inside", answers="")
-def weights_inside(file: File, reader: ToolLimits) -> RemediedFile:
+def weights_inside(file: File, limits: ToolLimits) -> RemediedFile:
     """Weights that lie in other files, stored in the model file."""
     external = external_tensors(file.proto)
     if not external:
@@ -71,7 +71,7 @@ def weights_inside(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("drop-empty-outputs", answers="empty-output-name")
-def drop_empty_outputs(file: File, reader: ToolLimits) -> RemediedFile:
+def drop_empty_outputs(file: File, limits: ToolLimits) -> RemediedFile:
     """Empty names at the end of a node's outputs removed: an output that is left out there need not be written."""
     result = copied(file.proto)
     done = 0
@@ -95,10 +95,10 @@ _LARGEST_DENSE = 64 << 20
 
 
 @file_remedy("write-defaults", answers="missing-default-attr")
-def write_defaults(file: File, reader: ToolLimits) -> RemediedFile:
+def write_defaults(file: File, limits: ToolLimits) -> RemediedFile:
     """Attributes that are left to their default, and kernel shapes, written out."""
     result = copied(file.proto)
-    left_out = (*reader.probe_format.unwritten_defaults, *_REDUCTIONS)
+    left_out = (*limits.probe_format.unwritten_defaults, *_REDUCTIONS)
     apply_format(result, ProbeFormat(explicit_defaults=True, unwritten_defaults=left_out))
     changed = _changed_nodes(file.proto, result)
     if not changed:
@@ -107,11 +107,11 @@ def write_defaults(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("omit-reduction", answers="explicit-reduction-none")
-def omit_reduction(file: File, reader: ToolLimits) -> RemediedFile:
+def omit_reduction(file: File, limits: ToolLimits) -> RemediedFile:
     """Attributes that the tool refuses even where they have their default value, left out; without knowledge of the
     tool `reduction` of ScatterND and ScatterElements."""
     result = copied(file.proto)
-    named = reader.probe_format.unwritten_defaults or _REDUCTIONS
+    named = limits.probe_format.unwritten_defaults or _REDUCTIONS
     apply_format(result, ProbeFormat(unwritten_defaults=named))
     changed = _changed_nodes(file.proto, result)
     attributes = dict.fromkeys(name.partition(".")[2] for name in named)
@@ -122,7 +122,7 @@ def omit_reduction(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("constants-to-initializers", answers="constant-node-not-tensor-value")
-def constants_to_initializers(file: File, reader: ToolLimits) -> RemediedFile:
+def constants_to_initializers(file: File, limits: ToolLimits) -> RemediedFile:
     """Constant nodes turned into initializers, in bodies too."""
     constants = sum(1 for node in walk(file.proto.graph) if is_constant(node))
     if not constants:
@@ -137,7 +137,7 @@ _COUNTING = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 
 
 @file_remedy("copy-shared-weights", answers="")
-def copy_shared_weights(file: File, reader: ToolLimits) -> RemediedFile:
+def copy_shared_weights(file: File, limits: ToolLimits) -> RemediedFile:
     """Weights that nodes read more than once, with a copy for each further time; those that bodies read stay."""
     graph = file.proto.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
@@ -170,7 +170,7 @@ def shared_weights(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 @file_remedy("densify", answers="sparse-initializer")
-def densify(file: File, reader: ToolLimits) -> RemediedFile:
+def densify(file: File, limits: ToolLimits) -> RemediedFile:
     """Sparse initializers in dense form."""
     graph = file.proto.graph
     if not graph.sparse_initializer:
@@ -195,10 +195,10 @@ def _changed_nodes(before: onnx.ModelProto, after: onnx.ModelProto) -> int:
 
 
 @file_remedy("neutral-boundary", answers="boundary-rank boundary-dtype")
-def neutral_boundary(file: File, reader: ToolLimits) -> RemediedFile:
+def neutral_boundary(file: File, limits: ToolLimits) -> RemediedFile:
     """Inputs and outputs of a rank and dtype that the tool takes, under their names, with what restores them inside."""
-    wanted = reader.probe_format
-    limits = ProbeFormat(
+    wanted = limits.probe_format
+    taken = ProbeFormat(
         input_dtypes=wanted.input_dtypes,
         output_dtypes=wanted.output_dtypes,
         min_input_rank=wanted.min_input_rank,
@@ -209,10 +209,10 @@ def neutral_boundary(file: File, reader: ToolLimits) -> RemediedFile:
     result = copied(file.proto)
     graph = result.graph
     before = _boundary(graph)
-    renamed = apply_format(result, limits)
+    renamed = apply_format(result, taken)
     after = {renamed[name]: kind for name, kind in _boundary(graph).items() if name in renamed}
     if not after:
-        raise NotApplicable(f"{reader.tool} is known to take all inputs and outputs as they are")
+        raise NotApplicable(f"{limits.tool} is known to take all inputs and outputs as they are")
     inner = {old: new for new, old in renamed.items() if new in _boundary(graph)}
     rename_tensors(graph, {**inner, **{new: old for old, new in inner.items()}})
     types = {inner[name]: before[name] for name in after}
@@ -226,9 +226,9 @@ def neutral_boundary(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("shorten-names", answers="boundary-name-too-long")
-def shorten_names(file: File, reader: ToolLimits) -> RemediedFile:
+def shorten_names(file: File, limits: ToolLimits) -> RemediedFile:
     """Names of inputs and outputs that are no longer than what the tool reads of them."""
-    longest = reader.probe_format.longest_name
+    longest = limits.probe_format.longest_name
     result = copied(file.proto)
     renamed = apply_format(result, ProbeFormat(longest_name=longest))
     if not renamed:
@@ -274,11 +274,11 @@ _SMALL = 64
 
 
 @file_remedy("raise-opset", answers="opset-older-than-tool opset-too-old")
-def raise_opset(file: File, reader: ToolLimits) -> RemediedFile:
+def raise_opset(file: File, limits: ToolLimits) -> RemediedFile:
     """Operator set 17, or the newest that the tool reads: ops in their newer form, by onnx's version converter."""
     graph, now = file.proto.graph, file.facts.opsets.get("", 0)
-    to = max(_RAISED_TO, reader.oldest_opset or 0)
-    to = min(to, reader.newest_opset or to)
+    to = max(_RAISED_TO, limits.oldest_opset or 0)
+    to = min(to, limits.newest_opset or to)
     if not 0 < now < to:
         raise NotApplicable(f"the operator set is {now}, which is not below {to}")
     if file.proto.functions or graph.sparse_initializer or any(bodies(node) for node in graph.node):
@@ -335,9 +335,9 @@ def _with_weights_as_inputs(file: File) -> onnx.ModelProto:
 
 
 @file_remedy("lower-ir-version", answers="ir-newer-than-tool ir-version-too-new")
-def lower_ir_version(file: File, reader: ToolLimits) -> RemediedFile:
+def lower_ir_version(file: File, limits: ToolLimits) -> RemediedFile:
     """The newest version of the format that the tool reads, where nothing in the file needs a newer one."""
-    newest = reader.newest_ir or NEWEST_IR_IN_GENERAL
+    newest = limits.newest_ir or NEWEST_IR_IN_GENERAL
     proto = file.proto
     if proto.ir_version <= newest:
         raise NotApplicable(f"ir_version is {proto.ir_version}, which is not above {newest}")

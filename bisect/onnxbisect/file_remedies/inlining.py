@@ -18,7 +18,7 @@ from onnxbisect.rewrites.apply import trace
 
 
 @remedy.file_remedy("inline-functions", answers="local-functions")
-def inline_functions(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
+def inline_functions(file: remedy.File, limits: ToolLimits) -> remedy.RemediedFile:
     """Calls of local functions replaced by their nodes, whose names begin with that of the call."""
     proto = file.proto
     if not proto.functions:

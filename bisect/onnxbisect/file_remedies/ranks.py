@@ -37,7 +37,7 @@ def lower_ranks(most: int) -> FileRemedy:
         answers=(),
         exactness=Exactness.EXACT,
         summary=f"Tensors of more than {most} dimensions with fewer.",
-        apply=lambda file, reader: lowered_ranks(file, most),
+        apply=lambda file, limits: lowered_ranks(file, most),
     )
 
 

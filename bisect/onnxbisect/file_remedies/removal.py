@@ -37,7 +37,7 @@ _QUANTISERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
     "fold-constants",
     answers="shape-subgraph-not-folded non-constant-weights dynamic-internal-dim data-dependent-shape-op",
 )
-def fold_constants(file: File, reader: ToolLimits) -> RemediedFile:
+def fold_constants(file: File, limits: ToolLimits) -> RemediedFile:
     """Whatever no input changes, stored instead of computed, up to 16 MB each."""
     graph = file.proto.graph
     if file.proto.ir_version < 4:
@@ -78,7 +78,7 @@ def fold_constants(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("remove-copies", answers="no-op-node")
-def remove_copies(file: File, reader: ToolLimits) -> RemediedFile:
+def remove_copies(file: File, limits: ToolLimits) -> RemediedFile:
     """Identity, and Dropout outside of training, removed: what read their result reads the tensor itself."""
     graph, facts = file.proto.graph, file.facts
     outputs = {value.name for value in graph.output}
@@ -110,7 +110,7 @@ def remove_copies(file: File, reader: ToolLimits) -> RemediedFile:
     exactness=Exactness.DOMAIN,
     domain="none of the guarded tensors has a NaN, as a row of attention that is masked entirely would",
 )
-def remove_nan_guards(file: File, reader: ToolLimits) -> RemediedFile:
+def remove_nan_guards(file: File, limits: ToolLimits) -> RemediedFile:
     """Where(IsNaN(x), constant, x) becomes x."""
     graph, facts = file.proto.graph, file.facts
     guarded = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "IsNaN" and not domain_of(node)}
@@ -167,7 +167,7 @@ _STORED = frozenset({"Constant", "ConstantOfShape"})
     exactness=Exactness.DOMAIN,
     domain="scores stay above -5000, no row of them is masked entirely, and what multiplies a mask is 0 or 1",
 )
-def bound_masks(file: File, reader: ToolLimits) -> RemediedFile:
+def bound_masks(file: File, limits: ToolLimits) -> RemediedFile:
     """Constants below -10000 that mask scores before Softmax become -10000, which exp turns into 0 as well."""
     result = copied(file.proto)
     wanted = set(low_masks(result.graph))

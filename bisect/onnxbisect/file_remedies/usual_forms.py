@@ -24,10 +24,10 @@ _NORMS = (layernorm_fuse, layernorm_half_fuse)
 
 
 @file_remedy("whole-norms", answers="", exactness=Exactness.ROUNDING)
-def whole_norms(file: File, reader: ToolLimits) -> RemediedFile:
+def whole_norms(file: File, limits: ToolLimits) -> RemediedFile:
     """LayerNormalization instead of the nodes that it was written as before operator set 17."""
     older = file.facts.opsets.get("", 0) < _HAS_NORMS
-    raised = raise_opset.apply(file, reader) if older else None
+    raised = raise_opset.apply(file, limits) if older else None
     proto, used = _replaced(file if raised is None else file.after(raised.proto), "Sqrt", *_NORMS)
     done = f"{count(len(used), 'normalisation')} written as LayerNormalization"
     last = max(used, key=_NORMS.index)
@@ -38,21 +38,21 @@ def whole_norms(file: File, reader: ToolLimits) -> RemediedFile:
 
 
 @file_remedy("reciprocals-to-divisions", answers="", exactness=Exactness.EXACT)
-def reciprocals_to_divisions(file: File, reader: ToolLimits) -> RemediedFile:
+def reciprocals_to_divisions(file: File, limits: ToolLimits) -> RemediedFile:
     """Div of one instead of Reciprocal, which `torch.rsqrt` is exported with in each RMSNorm."""
     proto, used = _replaced(file, "Reciprocal", reciprocal_div)
     return RemediedFile(proto=proto, sentence=f"{count(len(used), 'Reciprocal node')} written as Div")
 
 
 @file_remedy("divisions-to-products", answers="", exactness=Exactness.ROUNDING)
-def divisions_to_products(file: File, reader: ToolLimits) -> RemediedFile:
+def divisions_to_products(file: File, limits: ToolLimits) -> RemediedFile:
     """Mul by the reciprocal instead of Div by a constant."""
     proto, used = _replaced(file, "Div", div_mul)
     return RemediedFile(proto=proto, sentence=f"{count(len(used), 'division')} by a constant written as Mul")
 
 
 @file_remedy("erf-to-tanh", answers="", exactness=Exactness.APPROXIMATE)
-def erf_to_tanh(file: File, reader: ToolLimits) -> RemediedFile:
+def erf_to_tanh(file: File, limits: ToolLimits) -> RemediedFile:
     """Tanh of a polynomial instead of Erf."""
     proto, used = _replaced(file, "Erf", erf_tanh_closer)
     return RemediedFile(proto=proto, sentence=f"{count(len(used), 'Erf node')} written as Tanh of a polynomial")

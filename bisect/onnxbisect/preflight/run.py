@@ -88,12 +88,12 @@ def checks() -> tuple[PreflightCheck, ...]:
     )
 
 
-def preflight(model: Model, reader: ToolLimits | None = None, record: OpRecord | None = None) -> tuple[Finding, ...]:
+def preflight(model: Model, limits: ToolLimits | None = None, record: OpRecord | None = None) -> tuple[Finding, ...]:
     """Findings about everything known to trouble compilers: errors first, then warnings, then remarks.
 
     Calls no compiler and does not run the model; takes time linear in the model and reads the file again, because
     `load` normalises some properties that are checked here. Models that `load` refuses never come this far. With
-    `reader`, findings are adapted to that tool; `record` says which ops it accepts.
+    `limits`, findings are adapted to that tool; `record` says which ops it accepts.
     """
     subject = InspectedModel(model, original(model))
     command = shlex.join(["onnx-bisect", "fix", model.path.name])
@@ -106,9 +106,9 @@ def preflight(model: Model, reader: ToolLimits | None = None, record: OpRecord |
         severity, why = check.severity, [check.why]
         if check.seen:
             why.append(english("Seen: {said}", said=check.seen))
-        if reader and reader.tool in check.taken_by:
+        if limits and limits.tool in check.taken_by:
             severity = Severity.WARNING if severity is Severity.ERROR else severity
-            why.append(english("{tool} was seen to compile a model with it.", tool=reader.tool))
+            why.append(english("{tool} was seen to compile a model with it.", tool=limits.tool))
         found.append(
             Finding(
                 id=check.id,
@@ -123,8 +123,8 @@ def preflight(model: Model, reader: ToolLimits | None = None, record: OpRecord |
         )
     if record is not None:
         found = with_recorded_issues(record, found)
-    if reader is not None:
-        found = adapt_findings(reader, found, subject)
+    if limits is not None:
+        found = adapt_findings(limits, found, subject)
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
@@ -218,11 +218,11 @@ class Inspection:
 
 
 def inspect(
-    model: Model, reader: ToolLimits | None = None, record: OpRecord | None = None, *, notes: Sequence[str] = ()
+    model: Model, limits: ToolLimits | None = None, record: OpRecord | None = None, *, notes: Sequence[str] = ()
 ) -> Inspection:
     """The complete overview with preflight findings; calls no compiler.
 
-    With a `reader` or a `record` of its ops, findings are adapted to that target, and `notes` say where the knowledge
+    With its `limits` or a `record` of its ops, findings are adapted to that target, and `notes` say where the knowledge
     comes from.
     """
     proto, graph = model.proto, model.proto.graph
@@ -255,9 +255,9 @@ def inspect(
         outputs=_tensors(graph.output),
         ops=tuple(sorted(rows, key=lambda row: (-row.units, row.op))),
         notes=(*notes, *model.notes),
-        target="" if reader is None else reader.tool,
+        target="" if limits is None else limits.tool,
         components=components(InspectedModel(model, original(model))),
-        findings=preflight(model, reader, record),
+        findings=preflight(model, limits, record),
     )
 
 

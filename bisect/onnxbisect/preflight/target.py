@@ -72,24 +72,24 @@ class ToolLimits:
     disputed: Mapping[str, str] = field(default_factory=dict)
 
 
-def adapt_findings(reader: ToolLimits, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
+def adapt_findings(limits: ToolLimits, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
     """The findings adapted to this tool; those about versions that it does not read come first, then disputed ops."""
-    settled = settled_by(reader.probe_format)
-    read = {"ir-version-too-new": reader.newest_ir, "opset-too-new": reader.newest_opset}
+    settled = settled_by(limits.probe_format)
+    read = {"ir-version-too-new": limits.newest_ir, "opset-too-new": limits.newest_opset}
     others = [
         replace(finding, severity=Severity.ERROR, why=f"{finding.why} {_HIDDEN}") if finding.id in settled else finding
         for finding in found
-        if finding.id not in _IN_GENERAL or read.get(finding.id, reader.oldest_opset) is None
+        if finding.id not in _IN_GENERAL or read.get(finding.id, limits.oldest_opset) is None
     ]
-    boundary = refused_boundary(reader.tool, reader.probe_format, subject)
+    boundary = refused_boundary(limits.tool, limits.probe_format, subject)
     # disputed ops; nodes that no input changes fold away in most tools and are left out
     sites: dict[str, list[NodeSite]] = {}
-    for site in subject.sites if reader.disputed else ():
+    for site in subject.sites if limits.disputed else ():
         op = qualified(site.node)
-        if op in reader.disputed and not subject.constants.issuperset(filter(None, site.node.output)):
+        if op in limits.disputed and not subject.constants.issuperset(filter(None, site.node.output)):
             sites.setdefault(op, []).append(site)
     return [
-        *_unread_versions(reader, subject),
+        *_unread_versions(limits, subject),
         *boundary,
         *[
             Finding(
@@ -97,7 +97,7 @@ def adapt_findings(reader: ToolLimits, found: Sequence[Finding], subject: Inspec
                 severity=Severity.WARNING,
                 nodes=subject.holders(those),
                 tensors=(),
-                detail=f"{op}: {count(len(those), 'node')}; {reader.disputed[op]}",
+                detail=f"{op}: {count(len(those), 'node')}; {limits.disputed[op]}",
                 why=english("Real runs contradicted what the tool's document says of it."),
                 fix=english("Ask the compiler: onnx-bisect run."),
             )
@@ -107,9 +107,9 @@ def adapt_findings(reader: ToolLimits, found: Sequence[Finding], subject: Inspec
     ]
 
 
-def after_pass(reader: ToolLimits, found: Sequence[Finding]) -> tuple[Finding, ...]:
+def after_pass(limits: ToolLimits, found: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings after this tool compiled the model: errors become warnings, unless probes remove their cause."""
-    settled = settled_by(reader.probe_format)
+    settled = settled_by(limits.probe_format)
     return tuple(
         replace(finding, severity=Severity.WARNING)
         if finding.severity is Severity.ERROR and finding.id not in settled
@@ -132,40 +132,40 @@ def settled_by(probe_format: ProbeFormat) -> set[str]:
     }
 
 
-def _unread_versions(reader: ToolLimits, subject: InspectedModel) -> list[Finding]:
+def _unread_versions(limits: ToolLimits, subject: InspectedModel) -> list[Finding]:
     found = []
     ir, opset = subject.original.ir_version, subject.opset
-    if reader.newest_opset is not None and opset is not None and opset > reader.newest_opset:
+    if limits.newest_opset is not None and opset is not None and opset > limits.newest_opset:
         detail = english(
             "opset {opset}, {tool} reads up to {newest_opset}",
             opset=opset,
-            tool=reader.tool,
-            newest_opset=reader.newest_opset,
+            tool=limits.tool,
+            newest_opset=limits.newest_opset,
         )
         fix = english(
             "Write it for opset {newest_opset}, or export again at that opset or below.",
-            newest_opset=reader.newest_opset,
+            newest_opset=limits.newest_opset,
         )
         found.append(_finding("opset-newer-than-tool", detail, _WHY, fix, "lower-opset"))
-    if reader.oldest_opset is not None and opset is not None and opset < reader.oldest_opset:
+    if limits.oldest_opset is not None and opset is not None and opset < limits.oldest_opset:
         detail = english(
             "opset {opset}, {tool} reads all ops from {oldest_opset} on",
             opset=opset,
-            tool=reader.tool,
-            oldest_opset=reader.oldest_opset,
+            tool=limits.tool,
+            oldest_opset=limits.oldest_opset,
         )
         why = english("Some ops had another form before, which it refuses although it takes them as they are today.")
         fix = english(
-            "Write it for opset {oldest_opset}, or export again at that opset.", oldest_opset=reader.oldest_opset
+            "Write it for opset {oldest_opset}, or export again at that opset.", oldest_opset=limits.oldest_opset
         )
         mild = replace(_finding("opset-older-than-tool", detail, why, fix, "raise-opset"), severity=Severity.WARNING)
         found.append(mild)  # most ops have one form
-    if reader.newest_ir is not None and ir > reader.newest_ir:
+    if limits.newest_ir is not None and ir > limits.newest_ir:
         detail = english(
-            "IR version {ir}, {tool} reads up to {newest_ir}", ir=ir, tool=reader.tool, newest_ir=reader.newest_ir
+            "IR version {ir}, {tool} reads up to {newest_ir}", ir=ir, tool=limits.tool, newest_ir=limits.newest_ir
         )
         name = json.dumps(subject.model.path.name)
-        code = f"import onnx; m = onnx.load({name}, load_external_data=False); m.ir_version = {reader.newest_ir}; "
+        code = f"import onnx; m = onnx.load({name}, load_external_data=False); m.ir_version = {limits.newest_ir}; "
         command = shlex.join(["python", "-c", f"{code}onnx.save(m, {name})"])
         fix = english("Lower it, the ops do not change: {command}.", command=command)
         found.append(_finding("ir-newer-than-tool", detail, _WHY, fix, "lower-ir-version"))

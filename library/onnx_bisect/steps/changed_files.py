@@ -83,7 +83,7 @@ class GoesOn:
 
 def may_be_changed(context: SearchContext) -> bool:
     """Whether the preflight found something that a change of the file may repair."""
-    return promising(context.loaded.model, context.findings, context.reader)
+    return promising(context.loaded.model, context.findings, context.tool_limits)
 
 
 def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel) -> Iterator[ChangedCopy]:
@@ -94,20 +94,20 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     masks where only its numbers are wrong. The last one, for a compiler that died, is arranged otherwise. Where a
     search on record has found what such a compiler refuses, only files that answer an error may leave it as it is.
     """
-    model, reader = context.loaded.model, context.reader
+    model, limits = context.loaded.model, context.tool_limits
     if whole.compiles_in_another_form:
-        yield from form_candidates(model, reader, forked)
+        yield from form_candidates(model, limits, forked)
         return
-    masks = masks_bounded(model, reader) if whole.computes_other_numbers else None
+    masks = masks_bounded(model, limits) if whole.computes_other_numbers else None
     if masks is not None and _ORDER.index(masks.exactness) <= _ORDER.index(allow):
         yield masks
     refused = whole.refused if whole.died else ()
-    for candidate in candidates(model, context.findings, reader, forked, whole.hints):
+    for candidate in candidates(model, context.findings, limits, forked, whole.hints):
         if _ORDER.index(candidate.exactness) > _ORDER.index(allow):
             continue
         if candidate.needed or not refused or not any(map(changed_nodes(model, candidate).isdisjoint, refused)):
             yield candidate
-    arranged = arranged_otherwise(model, reader) if whole.died and not refused else None
+    arranged = arranged_otherwise(model, limits) if whole.died and not refused else None
     if arranged is not None:
         yield arranged
 
@@ -139,7 +139,7 @@ class RefusedFile:
         two before a search, which would find every op that works on such a tensor.
         """
         model, said = self.context.loaded.model, self.said
-        for changed in as_said(model, self.context.reader, said.message, said.hints.nodes):
+        for changed in as_said(model, self.context.tool_limits, said.message, said.hints.nodes):
             if _ORDER.index(changed.exactness) <= _ORDER.index(allow):
                 yield changed
 
@@ -168,7 +168,7 @@ class RefusedFile:
 
 
 def changed_for_culprits(
-    model: Model, reader: ToolLimits, allow: Exactness, found: SearchedModel, after: ChangedCopy | None
+    model: Model, limits: ToolLimits, allow: Exactness, found: SearchedModel, after: ChangedCopy | None
 ) -> Iterator[ChangedCopy]:
     """Changes of the whole file that may answer all culprits at once.
 
@@ -177,8 +177,8 @@ def changed_for_culprits(
     """
     ops = {op for culprit in found.culprits for op in culprit.ops}
     changes = [
-        with_newer_forms(model, reader, ops) if ops else None,
-        None if found.rank_limit is None else with_lower_ranks(model, reader, found.rank_limit),
+        with_newer_forms(model, limits, ops) if ops else None,
+        None if found.rank_limit is None else with_lower_ranks(model, limits, found.rank_limit),
     ]
     for changed in changes:
         if changed is not None and _ORDER.index(changed.exactness) <= _ORDER.index(allow):

@@ -23,7 +23,7 @@ class KnownTarget:
     `rules` are those of a profile, or of the tool itself; None if there are none. `notes` are for the user.
     """
 
-    reader: ToolLimits
+    limits: ToolLimits
     rules: Rules | None
     notes: tuple[str, ...]
 
@@ -31,16 +31,16 @@ class KnownTarget:
 def inspect_for(model: Model, target: KnownTarget) -> Inspection:
     """Inspect the model for what this target refuses or converts to narrower types, without calling a compiler."""
     if target.rules is None:
-        note = english("Nothing here records which ops {tool} takes; onnx-bisect run asks it.", tool=target.reader.tool)
-        return inspect(model, target.reader, notes=(*target.notes, note))
+        note = english("Nothing here records which ops {tool} takes; onnx-bisect run asks it.", tool=target.limits.tool)
+        return inspect(model, target.limits, notes=(*target.notes, note))
     known = target.rules.profile
     note = english(
         "What {tool} takes of each op is from the profile {profile}: {source}.",
-        tool=target.reader.tool,
+        tool=target.limits.tool,
         profile=known.profile,
         source=known.source,
     )
-    return inspect(model, target.reader, op_record(model, target.rules), notes=(*target.notes, note))
+    return inspect(model, target.limits, op_record(model, target.rules), notes=(*target.notes, note))
 
 
 def known_target(backend: contract.Backend) -> KnownTarget:
@@ -53,16 +53,16 @@ def known_target(backend: contract.Backend) -> KnownTarget:
     complaint = backend.check()
     if complaint is not None:
         if profile is None:
-            return KnownTarget(reader=ToolLimits(tool=backend.name), rules=None, notes=(complaint,))
-        reader = ToolLimits(
+            return KnownTarget(limits=ToolLimits(tool=backend.name), rules=None, notes=(complaint,))
+        limits = ToolLimits(
             tool=profile.tool,
             newest_ir=profile.folds_max_ir_version,
             newest_opset=profile.opset_max or profile.folds_max_opset,
             disputed=profile.disputed,
         )
-        return KnownTarget(reader=reader, rules=Rules(profile=profile), notes=(complaint,))
+        return KnownTarget(limits=limits, rules=Rules(profile=profile), notes=(complaint,))
     described = backend.describe()
-    reader = ToolLimits(
+    limits = ToolLimits(
         tool=described.tool,
         newest_ir=described.newest_ir,
         newest_opset=described.newest_opset,
@@ -87,7 +87,7 @@ def known_target(backend: contract.Backend) -> KnownTarget:
             ops={op: OpSupport() for op in (*described.ops, "Constant")},
         )
         rules = Rules(profile=own)
-    return KnownTarget(reader=reader, rules=rules, notes=())
+    return KnownTarget(limits=limits, rules=rules, notes=())
 
 
 def op_record(model: Model, rules: Rules) -> OpRecord:

@@ -174,7 +174,7 @@ def _repaired(
         say(f"no file with the model's own outputs compiles; it compiles after: {ANOTHER_FORM}")
     diagnosed(loaded, before)
     examples = [culprit.places[0].nodes for culprit in before.culprits]
-    for changed in changed_for_culprits(loaded.model, context.reader, allow, before, base.base):
+    for changed in changed_for_culprits(loaded.model, context.tool_limits, allow, before, base.base):
         tried = try_files(before, [changed], compiler, of_the_file, say)
         if tried.repair is not None:
             return tried.repair, calls
@@ -287,10 +287,10 @@ def try_usual_forms(
     for each form that may not be needed. Where a search on record has found what the tool refuses, only forms near that
     are tried, and no file that leaves one of the culprits as it is.
     """
-    model, reader, said = refused.context.loaded.model, refused.context.reader, refused.said
+    model, limits, said = refused.context.loaded.model, refused.context.tool_limits, refused.said
     if not said.died or not may_have_unusual_forms(model):
         return TriedFiles()
-    found, near = usual_forms(model, reader), said.near_refused
+    found, near = usual_forms(model, limits), said.near_refused
     changes = {form: changed_nodes(model, changed) for form, changed in found.items()}
 
     def may_pass(forms: Iterable[str]) -> bool:
@@ -298,7 +298,7 @@ def try_usual_forms(
         return not any(map(changed.isdisjoint, said.refused))
 
     def ask(forms: Sequence[str]) -> TriedFiles[ChangedCopy]:
-        changed = in_usual_forms(model, reader, forms) if may_pass(forms) else None
+        changed = in_usual_forms(model, limits, forms) if may_pass(forms) else None
         files = [] if changed is None else [changed.following(refused.change)]
         return try_files(before, files, compiler, prover, compiler.tell, goes_on=lambda _, after: after.named)
 

@@ -209,13 +209,13 @@ _MOST_REASONS = 3
 
 
 @remedy.file_remedy("lower-opset", answers="opset-newer-than-tool opset-too-new")
-def lower_opset(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
+def lower_opset(file: remedy.File, limits: ToolLimits) -> remedy.RemediedFile:
     """The newest operator set that the tool reads: newer operators in their older form, or by their parts."""
-    return _lowered(file, reader.newest_opset or NEWEST_OPSET_IN_GENERAL)
+    return _lowered(file, limits.newest_opset or NEWEST_OPSET_IN_GENERAL)
 
 
 @remedy.file_remedy("axes-to-attributes", answers="reduction-axes-input")
-def axes_to_attributes(file: remedy.File, reader: ToolLimits) -> remedy.RemediedFile:
+def axes_to_attributes(file: remedy.File, limits: ToolLimits) -> remedy.RemediedFile:
     """Operator set 17, the last in which reductions have their axes as attributes."""
     return _lowered(file, LAST_WITH_AXES_ATTRIBUTES)
 
