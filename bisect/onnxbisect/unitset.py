@@ -105,20 +105,40 @@ def spell(units: UnitSet) -> str:
 
 def indices_of(text: str) -> Iterator[int]:
     """The unit indices that `spell` wrote, ascending."""
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+    for start, end in _ends(text):
+        yield from range(start, end)
+
+
+def count_of(text: str) -> int:
+    """How many units `spell` wrote; also for untrusted text without the memory for them."""
+    return sum(max(0, end - start) for start, end in _ends(text))
+
+
+def units_in(text: str, count: int) -> UnitSet:
+    """The set in untrusted text, of units below `count`."""
+    found = 0
+    for start, behind in _ends(text):
+        end = min(behind, count)
+        if start < end:
+            found |= (1 << end) - (1 << start)
+    return found
 
 
 def chosen(text: str, count: int) -> list[int]:
     """The unit indices in untrusted text, in any order: those below `count`, ascending, each once."""
     flags = bytearray(count)
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        start, end = int(first), min(int(last or first) + 1, count)
+    for start, behind in _ends(text):
+        end = min(behind, count)
         if start < end:
             flags[start:end] = b"\x01" * (end - start)
     return [index for index, flag in enumerate(flags) if flag]
+
+
+def _ends(text: str) -> Iterator[tuple[int, int]]:
+    """The first index of each range, and the one behind its last."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        yield int(first), int(last or first) + 1
 
 
 def _range(start: int, end: int) -> str:

@@ -20,7 +20,7 @@ from onnxbisect.model.session import lowered
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.split import SHARE, Manifest
-from onnxbisect.unitset import UnitSet, chosen, of
+from onnxbisect.unitset import UnitSet, units_in
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
@@ -138,7 +138,7 @@ def _passed(report: Report, model: Model) -> list[UnitSet]:
     try:
         agrees = report["units"]["names"] == names
         for probe in report["probes"]:
-            verdicts.setdefault(of(chosen(probe["units"], len(names))), set()).add(probe["verdict"])
+            verdicts.setdefault(units_in(probe["units"], len(names)), set()).add(probe["verdict"])
     except (AttributeError, KeyError, TypeError, ValueError):
         agrees = False
     if not agrees:

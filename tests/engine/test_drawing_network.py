@@ -14,7 +14,7 @@ from onnxbisect.drawing.graph import network_of
 from onnxbisect.drawing.network import Network, drawing, dumped, network_bytes, read_drawing, read_network
 from onnxbisect.model import load
 from onnxbisect.report.culprit_facts import UnitProperties
-from onnxbisect.unitset import chosen, indices_of, members, of, spell
+from onnxbisect.unitset import chosen, count_of, indices_of, members, of, spell, units_in
 from support.engine.report_factory import HOSTILE, chain, model_of
 from support.examples import examples
 
@@ -167,6 +167,8 @@ def test_a_strangers_ranges(units: set[int], count: int) -> None:
     text = spell(of(units))
     assert chosen(text, count) == [unit for unit in indices_of(text) if unit < count]
     assert chosen(",".join([text, text, "5-3"]), count) == chosen(text, count)
+    assert units_in(",".join([text, text, "5-3"]), count) == of(chosen(text, count))
+    assert count_of(text + ",5-3") == len(list(indices_of(text)))
 
 
 def test_the_format_is_one_object_on_each_of_two_lines() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from onnxbisect.fingerprint import plain
 from onnxbisect.language import english
 from onnxbisect.report.contents import probe_name
-from onnxbisect.unitset import UnitSet, indices_of, members, of, size, spell
+from onnxbisect.unitset import UnitSet, members, size, spell, units_in
 from onnxbisect_api.access import Caller
 from onnxbisect_api.errors.problems import missing
 from onnxbisect_api.views.found import document_of, job_of
@@ -137,7 +137,7 @@ def _units(names: Names, search: Search, units: UnitSet, states: StatesView) -> 
         called = names.of(search.universe or "")
     except FileNotFoundError:
         return ()
-    sorted_by = {state: of(indices_of(text)) for state, text in states.states.items()}
+    sorted_by = {state: units_in(text, len(called.names)) for state, text in states.states.items()}
     first = [unit for unit, _ in zip(members(units), range(_NAMED), strict=False)]
     return tuple(
         UnitLine(

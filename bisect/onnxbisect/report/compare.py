@@ -15,7 +15,7 @@ from onnxbisect.report import words
 from onnxbisect.report.contents import LISTED, Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, op_chain, plural
-from onnxbisect.unitset import chosen, is_subset, of
+from onnxbisect.unitset import is_subset, of, units_in
 from onnxbisect.verdict import Kind, Status
 
 #: The value of `format`; an incompatible change increments the number.
@@ -132,7 +132,7 @@ def passed_in(report: Report) -> Callable[[CulpritEntry], bool]:
     """Says of a culprit whether its nodes passed together, in a report on the same model that does not blame them."""
     place = {name: number for number, name in enumerate(report["units"]["names"])}
     # Decode the probes once: a large model has many culprits and many probes of many units.
-    passing = [of(chosen(probe["units"], len(place))) for probe in report["probes"] if probe["verdict"] == Status.PASS]
+    passing = [units_in(probe["units"], len(place)) for probe in report["probes"] if probe["verdict"] == Status.PASS]
 
     def passed(culprit: CulpritEntry) -> bool:
         if not place.keys() >= set(culprit["nodes"]):

@@ -21,7 +21,7 @@ from onnxbisect.report import culprit_words, reading, words
 from onnxbisect.report.contents import Report, UnitsEntry
 from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Surroundings
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
-from onnxbisect.unitset import indices_of
+from onnxbisect.unitset import chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,13 +183,12 @@ def strip(document: Report) -> Markup:
     count = len(units["names"])
     state = ["unknown"] * count
     for name, text in units["states"].items():
-        for index in indices_of(text):
+        for index in chosen(text, count):
             state[index] = name
     number: dict[int, int] = {}
     for position, culprit in enumerate(document["culprits"][: reading.CULPRITS], 1):
-        for text in culprit["occurrence_units"]:
-            for index in indices_of(text):
-                number.setdefault(index, position)
+        for index in chosen(",".join(culprit["occurrence_units"]), count):
+            number.setdefault(index, position)
     columns = next(columns for most, columns in _FINENESS if most is None or count <= most) // 2
     halves: list[str] = []
     for start in range(0, count, columns):

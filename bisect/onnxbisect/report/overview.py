@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from onnxbisect.diagnosis import CertificateStatus, TargetEntry
 from onnxbisect.report.contents import OpVerdict, Report, StatsEntry, op_name
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.unitset import UnitSet, indices_of, is_subset, members, of
+from onnxbisect.unitset import UnitSet, is_subset, members, units_in
 from onnxbisect.verdict import Status
 
 if TYPE_CHECKING:
@@ -158,13 +158,17 @@ class TargetReport:
     def passing(self) -> list[UnitSet]:
         """The sets of units that compiled."""
         probes = self.report["probes"] if self.report else ()
-        return [_units(probe["units"]) for probe in probes if probe["verdict"] == Status.PASS]
+        return [self.units(probe["units"]) for probe in probes if probe["verdict"] == Status.PASS]
 
     @cached_property
     def culprits(self) -> list[tuple[UnitSet, CulpritEntry]]:
         """Every occurrence of every culprit, with its culprit."""
         found = self.report["culprits"] if self.report else ()
-        return [(_units(text), culprit) for culprit in found for text in culprit["occurrence_units"]]
+        return [(self.units(text), culprit) for culprit in found for text in culprit["occurrence_units"]]
+
+    def units(self, text: str) -> UnitSet:
+        """The set in text of the report."""
+        return units_in(text, len(self.report["units"]["names"]) if self.report else 0)
 
 
 @dataclass(kw_only=True)
@@ -178,7 +182,7 @@ class _Row:
 
 def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
     """The overview as JSON values. Names and messages are unescaped."""
-    rows = sorted(_rows(asked), key=lambda row: min(next(members(place), 0) for place in row.places))
+    rows = sorted(_rows(asked), key=lambda row: min((next(members(place), 0) for place in row.places), default=0))
     culprits: list[OverviewCulprit] = []
     for row in rows:
         places = sorted(row.places, key=lambda place: list(members(place)))
@@ -224,7 +228,7 @@ def _rows(asked: Sequence[TargetReport]) -> list[_Row]:
     for it in asked:
         for culprit in it.report["culprits"] if it.report else ():
             row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
-            row.places = {_units(text) for text in culprit["occurrence_units"]}
+            row.places = {it.units(text) for text in culprit["occurrence_units"]}
             alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
             for other in alike:
                 if other.places & row.places:
@@ -274,7 +278,3 @@ def _ops(asked: Sequence[TargetReport]) -> list[OverviewOp]:
         }
         for op in sorted(found)
     ]
-
-
-def _units(text: str) -> UnitSet:
-    return of(indices_of(text))

@@ -9,7 +9,7 @@ from onnxbisect.language import _, english, marked
 from onnxbisect.report.contents import Choice, CompilesAfterEntry, OpEntry, Report
 from onnxbisect.report.culprit_contents import Complaint, CulpritEntry, Difference, EvidenceEntry
 from onnxbisect.report.text import listed, plural, uncoloured
-from onnxbisect.unitset import indices_of
+from onnxbisect.unitset import chosen, count_of
 from onnxbisect.verdict import Kind
 
 #: Most ops named for a replacement.
@@ -253,14 +253,14 @@ def meaning(document: Report) -> str:
 def unknown_ops(document: Report) -> str:
     """`Gemm 15, Clip 5`: the ops of the units of which nothing is known, the most frequent first."""
     units = document["units"]
-    ops = Counter(units["ops"][unit] for unit in indices_of(units["states"]["unknown"]))
+    ops = Counter(units["ops"][unit] for unit in chosen(units["states"]["unknown"], len(units["ops"])))
     return ", ".join(f"{op} {count}" for op, count in ops.most_common())
 
 
 def unknown_nodes(document: Report) -> list[str]:
     """The names of the units of which nothing is known, in model order."""
     units = document["units"]
-    return [units["names"][unit] for unit in indices_of(units["states"]["unknown"])]
+    return [units["names"][unit] for unit in chosen(units["states"]["unknown"], len(units["names"]))]
 
 
 def doubt(document: Report) -> str:
@@ -322,7 +322,7 @@ def certainty(culprit: CulpritEntry) -> str:
 
 def inferred(culprit: CulpritEntry) -> str:
     """At how many of its places an op was seen to fail; empty if at all of them."""
-    unseen = len(list(indices_of(culprit.get("inferred_units", ""))))  # reports of earlier versions do not have it
+    unseen = count_of(culprit.get("inferred_units", ""))  # reports of earlier versions do not have it
     if not unseen or culprit["certainty"] == "suspected":
         return ""
     places = len(culprit["occurrences"])

@@ -1,6 +1,7 @@
-"""Reports of earlier versions, which lack some keys, are shown in every form."""
+"""Reports of others are shown in every form: of earlier versions, which lack some keys, and of hostile processes."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -76,3 +77,19 @@ def test_any_key_that_may_be_missing_is_missed_by_no_form(name: str, language: s
             show(without(report, way))
             bare = without(bare, way)
         show(bare)
+
+
+def test_sets_of_units_that_no_model_has_take_no_memory() -> None:
+    report = json.loads((GOLDEN / "report.json").read_text("utf-8"))
+    many = "0-9999999"
+    report["units"]["states"] = dict.fromkeys(report["units"]["states"], many)
+    report["unresolved"] = many
+    for entry in (*report["culprits"], *report["needs_context"], *report["probes"], *report["flaky"]):
+        entry["units"] = many
+        entry.update({key: [many] for key in ("occurrence_units",) if key in entry})
+        entry.update({key: many for key in ("inferred_units",) if key in entry})
+    tracemalloc.start()
+    show(report)
+    _now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50e6
