@@ -5,6 +5,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from onnxbisect.exactness import Exactness
 from onnxbisect.file_remedies import REMEDIES, File, candidates, promising
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.preflight import Severity, ToolLimits, preflight
@@ -93,6 +94,29 @@ def test_a_file_with_fewer_dimensions_is_made_and_proven(tmp_path: Path) -> None
         .outputs[0]
         .agrees
     )
+
+
+@pytest.mark.parametrize(
+    ("of_file", "taken", "exactness"),
+    [
+        ("double", "float", Exactness.ROUNDING),
+        ("float", "float16", Exactness.APPROXIMATE),
+        ("bfloat16", "float", Exactness.EXACT),
+        ("float16", "float", Exactness.EXACT),
+        ("float", "double", Exactness.EXACT),
+        ("bool", "float", Exactness.EXACT),
+    ],
+)
+def test_a_narrower_float_at_the_boundary_is_not_called_exact(
+    of_file: str, taken: str, exactness: Exactness, tmp_path: Path
+) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g ({of_file}[2] x) => ({of_file}[2] y) {{ y = Identity(x) }}"""
+    limits = ProbeFormat(input_dtypes=frozenset({taken}), output_dtypes=frozenset({taken}))
+    model = read(tmp_path, text)
+
+    (first, *_) = candidates(model, preflight(model, reader(limits)), reader(limits))
+
+    assert first.exactness is exactness
 
 
 def test_names_are_shortened_in_the_file(tmp_path: Path) -> None:

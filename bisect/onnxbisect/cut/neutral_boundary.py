@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import tensor_names, unused_name
 from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.exactness import Exactness
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.scopes import reads
 from onnxbisect.probe_format import ProbeFormat
@@ -31,6 +32,9 @@ _FOR_INTEGERS = ("int64", "int32", "uint8", "int8", "float", "double", "float16"
 _FOR_FLOATS = ("float", "double", "float16")
 _INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"})
 _FLOATS = frozenset({"float16", "bfloat16", "float", "double"})
+
+#: How many bits of a number each float type keeps.
+_SIGNIFICANT_BITS = {TensorProto.BFLOAT16: 8, TensorProto.FLOAT16: 11, TensorProto.FLOAT: 24, TensorProto.DOUBLE: 53}
 
 #: An op, its attributes, and the initializer that is its second input.
 _Step = tuple[str, dict[str, Any], TensorProto | None]
@@ -67,6 +71,14 @@ def neutral_type(value: onnx.ValueInfoProto, probe_format: ProbeFormat, *, outpu
         dims.extend(value.type.tensor_type.shape.dim)
         tensor.shape.CopyFrom(onnx.TensorShapeProto(dim=dims))
     return None if changed == value.type else changed
+
+
+def exactness_of(before: onnx.TypeProto, after: onnx.TypeProto) -> Exactness:
+    """How much of its numbers a graph input or output keeps in another element type."""
+    bits, left = (_SIGNIFICANT_BITS.get(kind.tensor_type.elem_type) for kind in (before, after))
+    if bits is None or left is None or bits <= left:
+        return Exactness.EXACT
+    return Exactness.ROUNDING if after.tensor_type.elem_type == TensorProto.FLOAT else Exactness.APPROXIMATE
 
 
 def make_neutral(model: onnx.ModelProto, probe_format: ProbeFormat) -> dict[str, str]:

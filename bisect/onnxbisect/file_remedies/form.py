@@ -12,9 +12,11 @@ import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper, version_converter
 
 from onnxbisect.cut.apply_format import apply_format
+from onnxbisect.cut.neutral_boundary import exactness_of
 from onnxbisect.cut.rename import rename_tensors, tensor_names, unused_name
 from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
+from onnxbisect.exactness import Exactness
 from onnxbisect.file_remedies.remedy import LARGEST_FILE, File, RemediedFile, copied, file_remedy, set_nodes
 from onnxbisect.language import count, quoted, shortened
 from onnxbisect.model.external import external_tensors, is_external, tensors
@@ -222,7 +224,12 @@ def neutral_boundary(file: File, limits: ToolLimits) -> RemediedFile:
         f"{type_text(before[name])}"
         for name, kind in after.items()
     ]
-    return RemediedFile(proto=result, sentence=shortened(tuple(said)), types={**types, **after})
+    return RemediedFile(
+        proto=result,
+        sentence=shortened(tuple(said)),
+        exactness=max((exactness_of(before[name], kind) for name, kind in after.items()), key=list(Exactness).index),
+        types={**types, **after},
+    )
 
 
 @file_remedy("shorten-names", answers="boundary-name-too-long")
