@@ -30,7 +30,7 @@ from onnx_bisect.precision_search import PrecisionSearch
 from onnx_bisect.precision_subject import PrecisionSubject
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.wanted import Low, Wanted
-from onnxbisect.proof.outputs import random_feeds
+from onnxbisect.proof import random_feeds
 from onnxbisect.unitset import UnitSet, of, size
 from onnxbisect_backends.precision.arithmetic import OrtArithmetic
 from onnxbisect_backends.precision.scoring import BuiltIn

@@ -1,5 +1,6 @@
 """The proof finds what differs between two models, and says how much."""
 
+from collections.abc import Callable, Mapping
 from math import inf, nan
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxbisect.errors import ModelError
-from onnxbisect.proof import Tolerance, compare, difference, edge_feeds, random_feeds
+from onnxbisect.proof import Tolerance, compare, difference, edge_feeds, leeways, random_feeds
 from onnxbisect.rewrites import Bound, Exactness, Rule, Site, apply, rule
 from support.rewrites.instances import node
 
@@ -123,3 +124,55 @@ def test_models_that_cannot_be_compared_are_said_in_a_sentence() -> None:
     broken.graph.node[0].op_type = "NoSuchOp"
     with pytest.raises(ModelError, match="onnxruntime does not load"):
         compare(one, broken, [], folder=Path())
+
+
+def test_a_type_holds_what_a_model_makes_of_its_edges() -> None:
+    kinds = {"float16": onnx.TensorProto.FLOAT16, "float": onnx.TensorProto.FLOAT, "double": onnx.TensorProto.DOUBLE}
+    largest = {}
+    for name, kind in kinds.items():
+        (fed,) = edge_feeds([onnx.helper.make_tensor_value_info("x", kind, [4, 100])], 1)
+        largest[name] = float(np.abs(fed["x"]).max())
+        assert np.isfinite(fed["x"] @ fed["x"].T).all()
+    assert largest == {"float16": 20, "float": 1e4, "double": 1e4}
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def test_numbers_that_no_order_of_operations_settles_have_a_leeway() -> None:
+    random = np.random.default_rng(0)
+    q, k = random.normal(size=(2, 40, 64)).astype(np.float32)
+    sample = {"q": q, "k": k, "q_large": q * 1e4, "k_large": k * 1e4}
+
+    def run(fed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [_softmax(fed["q"] @ fed["k"].T), _softmax(fed["q_large"] @ fed["k_large"].T)]
+
+    def other_order(fed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [_softmax((fed["k" + end][:, ::-1] @ fed["q" + end][:, ::-1].T).T) for end in ("", "_large")]
+
+    tolerance = Tolerance(absolute=0, relative=1e-5)
+    before, after = run(sample), other_order(sample)
+    small, large = leeways(run, sample, before)
+
+    assert difference("small", before[0], after[0], tolerance).agrees
+    assert not difference("large", before[1], before[1] + 0.01, tolerance, large).agrees
+    assert difference("large", before[1], after[1], tolerance, large).agrees
+    assert (small < 1e-3).all()
+
+
+@pytest.mark.parametrize("jumps", [np.rint, np.sign, np.floor])
+def test_where_a_function_jumps_there_is_no_leeway(jumps: Callable[[np.ndarray], np.ndarray]) -> None:
+    ties = array(0, -0.0, 0.5, -0.5, 1.5, 2.5, 1, -1, 3, 20)
+
+    (leeway,) = leeways(lambda fed: [jumps(fed["x"])], {"x": ties}, [jumps(ties)])
+
+    assert not leeway.any()
+
+
+def test_agreement_that_is_owed_to_a_leeway_is_none() -> None:
+    before, leeway = array(1, 2, 3, 4), np.full(4, 10.0)
+
+    assert not difference("y", before, before + 1, Tolerance(), leeway).agrees
+    assert difference("y", before, before + array(1, 0, 0, 0), Tolerance(), leeway * array(1, 0, 0, 0)).agrees

@@ -34,7 +34,12 @@ _INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32", "uin
 _FLOATS = frozenset({"float16", "bfloat16", "float", "double"})
 
 #: How many bits of a number each float type keeps.
-_SIGNIFICANT_BITS = {TensorProto.BFLOAT16: 8, TensorProto.FLOAT16: 11, TensorProto.FLOAT: 24, TensorProto.DOUBLE: 53}
+_SIGNIFICANT_BITS: dict[int, int] = {
+    TensorProto.BFLOAT16: 8,
+    TensorProto.FLOAT16: 11,
+    TensorProto.FLOAT: 24,
+    TensorProto.DOUBLE: 53,
+}
 
 #: An op, its attributes, and the initializer that is its second input.
 _Step = tuple[str, dict[str, Any], TensorProto | None]

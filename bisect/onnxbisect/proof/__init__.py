@@ -6,17 +6,15 @@ inputs are the user's samples, random numbers (`random_feeds`) and numbers at wh
 that onnxruntime does not know have recorded outputs. `outputs.compare` is the whole; start there.
 """
 
+from onnxbisect.proof.feeds import EDGES, edge_feeds, in_form, in_form_of, leeways, random_feeds
 from onnxbisect.proof.outputs import (
-    EDGES,
     RECORDED,
     OutputComparison,
     OutputDifference,
     compare,
     demand_recorded,
     difference,
-    edge_feeds,
     fault,
-    random_feeds,
     those_that_run,
 )
 from onnxbisect.terms import Tolerance
@@ -32,6 +30,9 @@ __all__ = [
     "difference",
     "edge_feeds",
     "fault",
+    "in_form",
+    "in_form_of",
+    "leeways",
     "random_feeds",
     "those_that_run",
 ]

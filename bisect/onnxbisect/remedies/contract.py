@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies
@@ -15,9 +16,10 @@ from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.rewrites import Exactness
 
-_EXACT = Tolerance(absolute=0, relative=0)
+BIT_FOR_BIT = Tolerance(absolute=0, relative=0)
 _OF_OUTPUT = "the output"
-_FLOAT32_BYTES = 4
+_EPSILON_OF_FLOAT32 = float(np.finfo(np.float32).eps)
+_EPSILON_OF_BFLOAT16 = 2.0**-7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,29 +71,33 @@ class RepairProof:
         return not self.failed and not self.problem and all(it.agrees for it in self.outputs)
 
 
-def promised(candidate: Candidate, dtype: np.dtype) -> Tolerance:
-    """The tolerance for the outputs of a replacement.
+def promised(candidate: Candidate, epsilon: float) -> Tolerance:
+    """The tolerance for an output of a replacement, whose type has this epsilon (`epsilon_of`).
 
     A rule's bound is used if it is relative to the output. Other bounds are relative to values that are not computed
     here, and no bound covers a chain of rules or a loop: then it is the default tolerance.
     """
     if candidate.exactness is Exactness.EXACT:
-        return _EXACT
+        return BIT_FOR_BIT
     bound = candidate.rules[0].bound
     plain = len(candidate.rules) == 1 and not any(map(bodies, candidate.replacement.nodes))
     if plain and (bound.of == _OF_OUTPUT or not bound.epsilons):
-        epsilon = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
         # a narrow output was computed in float32 and rounded
-        share = max(bound.epsilons, 1.0 if dtype.itemsize < _FLOAT32_BYTES else 0.0) * epsilon
+        share = max(bound.epsilons, 1.0 if epsilon > _EPSILON_OF_FLOAT32 else 0.0) * epsilon
         return Tolerance(absolute=bound.absolute, relative=share)
-    return at_least(Tolerance(), dtype)
+    return at_least(Tolerance(), epsilon)
 
 
-def at_least(tolerance: Tolerance, dtype: np.dtype) -> Tolerance:
+def epsilon_of(array: np.ndarray, declared: int | None) -> float:
+    """The epsilon of a tensor's type; 0 for integers. Tensors that are `declared` as bfloat16 are float32 here."""
+    if declared == TensorProto.BFLOAT16:
+        return _EPSILON_OF_BFLOAT16
+    return float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
+
+
+def at_least(tolerance: Tolerance, epsilon: float) -> Tolerance:
     """The tolerance, but not below the resolution of the element type."""
-    if dtype.kind != "f":
-        return tolerance
-    return Tolerance(absolute=tolerance.absolute, relative=max(tolerance.relative, 4 * float(np.finfo(dtype).eps)))
+    return Tolerance(absolute=tolerance.absolute, relative=max(tolerance.relative, 4 * epsilon))
 
 
 def too_far(found: OutputDifference) -> str:

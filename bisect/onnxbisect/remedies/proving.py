@@ -7,7 +7,7 @@ therefore caused by this replacement, not by earlier ones.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from math import inf, prod
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +18,28 @@ from onnxbisect.cut.rename import rename_in_node
 from onnxbisect.errors import ModelError
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english
-from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.facts import TensorFacts, size_of
 from onnxbisect.model.opaque import around
 from onnxbisect.model.runnable import Sample
-from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.proof import OutputDifference, Tolerance, demand_recorded, difference, edge_feeds, random_feeds
+from onnxbisect.proof import (
+    OutputDifference,
+    Tolerance,
+    demand_recorded,
+    difference,
+    edge_feeds,
+    in_form,
+    in_form_of,
+    leeways,
+    random_feeds,
+)
 from onnxbisect.remedies.candidate import Candidate
-from onnxbisect.remedies.contract import PlaceProof, RepairProof, at_least, promised, too_far
+from onnxbisect.remedies.contract import BIT_FOR_BIT, PlaceProof, RepairProof, at_least, epsilon_of, promised, too_far
 from onnxbisect.remedies.low_precision import InLowPrecision, LowPrecision
 from onnxbisect.rewrites import Exactness, replaced
 
 _AFTER = "/onnxbisect-replaced"
+_BFLOAT16 = onnx.TensorProto.BFLOAT16
 #: Most bytes of tensors that are fetched in one run.
 _MOST_BYTES = 1 << 29
 
@@ -89,7 +98,7 @@ class OrtProver:
         """A prover for a changed copy of the file: places are compared there, outputs with the original."""
         result = copy(self)
         changed = around(changed, facts.type)
-        samples = [_in_form_of(changed, self._original, sample) for sample in self._referred.samples]
+        samples = [in_form_of(changed, self._original, sample) for sample in self._referred.samples]
         result._original, result._facts = changed, facts
         result._reference = replace(self._referred, samples=samples)
         return result
@@ -152,7 +161,7 @@ class OrtProver:
                 recorded = [*given.usual, *given.edge]
                 inputs = {value.name for value in self._original.graph.input}
                 samples = [{name: array for name, array in it.items() if name in inputs} for it in recorded]
-                session = _session(self._original, self._folder, "the model")
+                session = self._original_session()
                 before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
                 for sample, outputs in zip(recorded, before, strict=True):
                     demand_recorded(sample, outputs)
@@ -175,12 +184,20 @@ class OrtProver:
         outputs = [value.name for value in repaired.graph.output]
         worst: dict[str, OutputDifference] = {}
         for sample, before in zip(reference.samples, reference.outputs, strict=True):
-            after = _run(session, outputs, _in_form_of(repaired, self._original, sample))
-            for declared, old, new in zip(repaired.graph.output, self._ends, after, strict=True):
-                tolerance = at_least(self._tolerance, before[old.name].dtype)
-                found = _in_form(new, declared, old)
-                _take(worst, difference(old.name, before[old.name], found, tolerance))
+            after = _run(session, outputs, in_form_of(repaired, self._original, sample))
+            pairs = {
+                old.name: (before[old.name], in_form(new, declared, old))
+                for declared, old, new in zip(repaired.graph.output, self._ends, after, strict=True)
+            }
+            allowed = {
+                end.name: at_least(self._tolerance, epsilon_of(pairs[end.name][0], end.type.tensor_type.elem_type))
+                for end in self._ends
+            }
+            self._compare(worst, pairs, allowed, sample, self._original_session)
         return tuple(worst.values())
+
+    def _original_session(self) -> Session:
+        return _session(self._original, self._folder, "the model")
 
     def _shares(self, chosen: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         """The places in groups whose fetched tensors fit into memory."""
@@ -207,11 +224,15 @@ class OrtProver:
         problems: dict[str, str] = {}
         for sample in self._referred.samples:
             values = dict(zip(wanted, _run(session, wanted, sample), strict=True))
+            bounds = {
+                old: promised(candidate, epsilon_of(values[old], self._facts.dtype(old)))
+                for candidate in chosen
+                for old, _ in pairs[candidate.node]
+            }
+            both = {old: (values[old], values[new]) for names in pairs.values() for old, new in names}
+            self._compare(worst, both, bounds, sample, lambda: session)
             for candidate in chosen:
-                for old, new in pairs[candidate.node]:
-                    tolerance = promised(candidate, values[old].dtype)
-                    allowed[candidate.node] = tolerance
-                    _take(worst, difference(old, values[old], values[new], tolerance))
+                allowed[candidate.node] = bounds[pairs[candidate.node][0][0]]
                 for problem in self._outside(candidate, {**sample, **values}):
                     problems[candidate.node] = problem
         places = []
@@ -220,6 +241,33 @@ class OrtProver:
             problem = problems.get(it.node, "") or next((too_far(each) for each in differences if not each.agrees), "")
             places.append(PlaceProof(candidate=it, differences=differences, allowed=allowed[it.node], problem=problem))
         return tuple(places)
+
+    def _compare(
+        self,
+        worst: dict[str, OutputDifference],
+        pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
+        allowed: Mapping[str, Tolerance],
+        sample: Sample,
+        original: Callable[[], Session],
+    ) -> None:
+        """Add the difference of each tensor, before and after the change. Where numbers that need not be the same bit
+        for bit differ by more than is `allowed`, they have the leeway that the original, run again, shows.
+        """
+        found = {name: difference(name, *pair, allowed[name]) for name, pair in pairs.items()}
+        loose = [
+            name
+            for name, it in found.items()
+            if not (it.agrees or it.form or it.unlike or allowed[name] == BIT_FOR_BIT)
+        ]
+        if loose:
+            session = original()
+            coarse = [it.name for it in self._original.graph.input if it.type.tensor_type.elem_type == _BFLOAT16]
+            before = [pairs[name][0] for name in loose]
+            spaces = leeways(lambda moved: _run(session, loose, moved), sample, before, coarse)
+            for name, leeway in zip(loose, spaces, strict=True):
+                found[name] = difference(name, *pairs[name], allowed[name], leeway)
+        for it in found.values():
+            _take(worst, it)
 
     def _also_in_low_precision(self, places: Sequence[PlaceProof]) -> tuple[PlaceProof, ...]:
         low = self._low
@@ -308,47 +356,6 @@ def _session(model: onnx.ModelProto, folder: Path, what: str) -> Session:
         return Session(model, folder)
     except Exception as error:  # onnxruntime's exceptions share no base class but this
         raise ModelError(f"onnxruntime does not load {what}, so nothing can be proven: {brief(str(error))}.") from error
-
-
-def _in_form_of(repaired: onnx.ModelProto, original: onnx.ModelProto, sample: Sample) -> Sample:
-    """The sample for a model whose inputs may have another name, rank or dtype; renamed ones keep their order."""
-    given, taken = (
-        {value.name: value for value in model.graph.input if value.name not in constant_names(model.graph)}
-        for model in (original, repaired)
-    )
-    pairs = [(value, taken[name]) for name, value in given.items() if name in taken]
-    gone, new = ([it[name] for name in it if name not in other] for it, other in ((given, taken), (taken, given)))
-    pairs += zip(gone, new, strict=True) if len(gone) == len(new) else ()
-    changed = dict(sample)
-    for before, after in pairs:
-        if before == after or before.name not in sample:
-            continue
-        array = changed.pop(before.name)
-        old, wanted = before.type.tensor_type, after.type.tensor_type
-        if old.elem_type != wanted.elem_type:
-            array = array.astype(helper.tensor_dtype_to_np_dtype(wanted.elem_type))
-        more = len(wanted.shape.dim) - array.ndim
-        changed[after.name] = array.reshape((1,) * more + array.shape if more >= 0 else _joined(array.shape, -more))
-    return changed
-
-
-def _joined(shape: tuple[int, ...], fewer: int) -> tuple[int, ...]:
-    """The shape with so many dimensions less: the leading ones as one."""
-    return (prod(shape[: fewer + 1]), *shape[fewer + 1 :])
-
-
-def _in_form(array: np.ndarray, declared: onnx.ValueInfoProto, before: onnx.ValueInfoProto) -> np.ndarray:
-    """An output of the repaired model without the form that a change has given it: its rank and its dtype."""
-    new, old = declared.type.tensor_type, before.type.tensor_type
-    more = len(new.shape.dim) - len(old.shape.dim)
-    if new.HasField("shape") and old.HasField("shape") and more > 0 and array.shape[:more] == (1,) * more:
-        array = array.reshape(array.shape[more:])
-    elif new.HasField("shape") and more < 0 and not is_unbound(before.type):
-        shape = tuple(dim.dim_value for dim in old.shape.dim)
-        array = array.reshape(shape) if array.shape == _joined(shape, -more) else array
-    if new.elem_type == old.elem_type:
-        return array
-    return array.astype(helper.tensor_dtype_to_np_dtype(old.elem_type))
 
 
 def _run(session: Session, names: Sequence[str], sample: Sample) -> list[np.ndarray]:
