@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -155,7 +156,7 @@ def test_the_file_as_it_is_is_compiled_once(tmp_path: Path, answer: Verdict) -> 
 
 
 def test_a_float16_file_is_written_in_the_same_forms_where_its_squares_are_finite(tmp_path: Path) -> None:
-    """A Tanh bounds what is normalised; without it edge values of the input are outside of the domain."""
+    """A Tanh bounds what is normalised; without it a sample may have numbers that are outside of the domain."""
     model = onnx.load(saved(tmp_path, PLAIN, narrow=True))
     path = tmp_path / "bounded.onnx"
     bounded = onnx.ModelProto()
@@ -174,8 +175,16 @@ def test_a_float16_file_is_written_in_the_same_forms_where_its_squares_are_finit
     after = onnx.load(result.save(tmp_path / "repaired.onnx")).graph.node
     assert [node.op_type for node in after] == ["Tanh", "LayerNormalization", "Mul", "Softmax", "Mul", "Relu"]
 
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    large = np.random.default_rng(0).normal(size=shape) * 1000
+    (tmp_path / "samples").mkdir()
+    np.savez(tmp_path / "samples" / "large.npz", x=large.astype(np.float16))
     result = onnx_bisect.fix(
-        tmp_path / "model.onnx", backend=Dies("Pow", "Sqrt"), allow=Exactness.DOMAIN, budget_calls=6
+        tmp_path / "model.onnx",
+        backend=Dies("Pow", "Sqrt"),
+        allow=Exactness.DOMAIN,
+        budget_calls=6,
+        samples=tmp_path / "samples",
     )
     assert not result.compiles
 

@@ -344,6 +344,11 @@ def test_values_outside_of_a_rules_domain_are_seen_in_the_samples(tmp_path: Path
     found = repaired(model, asked, rules=half_turn, most=Exactness.DOMAIN, samples=far)
     assert found.model is None
     assert "domain" in found.struck[0].reason
+    # made-up edge values that are outside take no part: which values occur, the usual samples say
+    found = repaired(model, asked, rules=half_turn, most=Exactness.DOMAIN, samples=near, edge=far)
+    assert found.compiles
+    assert found.proof is not None
+    assert found.proof.samples == 1
 
 
 @dataclass(frozen=True)

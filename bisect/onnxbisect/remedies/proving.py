@@ -4,7 +4,7 @@ At a place, both the original node and its replacement get the original's tensor
 therefore caused by this replacement, not by earlier ones.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
@@ -48,7 +48,8 @@ _MOST_BYTES = 1 << 29
 class Samples:
     """Inputs for a proof: `usual` ones, and with `edge` values.
 
-    Only the usual ones count in low precision: where edge values overflow, the rest of the model overflows too.
+    Only the usual ones count in low precision, where edge values overflow, and the rest of the model with them, and of
+    edge values only those that are in the domain of a replacement.
     """
 
     usual: Sequence[Sample]
@@ -87,6 +88,8 @@ class OrtProver:
         self._facts, self._given, self._folder = facts, samples, folder
         self._tolerance, self._low = tolerance or Tolerance(), low
         self._reference: _Reference | ModelError | None = None
+        #: Samples with edge values that are outside of a candidate's domain, by its key.
+        self._beyond: dict[tuple[str, str], set[int]] = {}
         try:
             self._original = around(original, facts.type)
         except ModelError as error:
@@ -99,7 +102,7 @@ class OrtProver:
         result = copy(self)
         changed = around(changed, facts.type)
         samples = [in_form_of(changed, self._original, sample) for sample in self._referred.samples]
-        result._original, result._facts = changed, facts
+        result._original, result._facts, result._beyond = changed, facts, {}
         result._reference = replace(self._referred, samples=samples)
         return result
 
@@ -116,11 +119,11 @@ class OrtProver:
     def prove(self, chosen: Sequence[Candidate]) -> RepairProof:
         """Prove all replacements together."""
         try:
-            samples = len(self._referred.samples)
             places = tuple(place for some in self._shares(chosen) for place in self._measured(some))
             if not any(place.problem for place in places):
                 places = self._also_in_low_precision(places)
             outputs = self._whole(chosen) if not any(place.problem for place in places) else ()
+            samples = len(self._referred.samples) - len(self._beyond_any(chosen))
         except ModelError as error:
             return RepairProof(allowed=self._tolerance, problem=str(error))
         return RepairProof(places=places, outputs=outputs, allowed=self._tolerance, samples=samples)
@@ -173,9 +176,13 @@ class OrtProver:
         return self._reference
 
     def _whole(self, chosen: Sequence[Candidate]) -> tuple[OutputDifference, ...]:
-        return self._against(replaced(self._original, {it.node: it.replacement for it in chosen}))
+        repaired = replaced(self._original, {it.node: it.replacement for it in chosen})
+        return self._against(repaired, self._beyond_any(chosen))
 
-    def _against(self, repaired: onnx.ModelProto) -> tuple[OutputDifference, ...]:
+    def _beyond_any(self, chosen: Sequence[Candidate]) -> set[int]:
+        return {number for it in chosen for number in self._beyond.get(it.key, ())}
+
+    def _against(self, repaired: onnx.ModelProto, beyond: Collection[int] = ()) -> tuple[OutputDifference, ...]:
         reference = self._referred
         repaired = around(repaired, self._facts.type)
         if len(repaired.graph.output) != len(self._ends):
@@ -183,7 +190,9 @@ class OrtProver:
         session = _session(repaired, self._folder, "the repaired model")
         outputs = [value.name for value in repaired.graph.output]
         worst: dict[str, OutputDifference] = {}
-        for sample, before in zip(reference.samples, reference.outputs, strict=True):
+        for number, (sample, before) in enumerate(zip(reference.samples, reference.outputs, strict=True)):
+            if number in beyond:
+                continue
             after = _run(session, outputs, in_form_of(repaired, self._original, sample))
             pairs = {
                 old.name: (before[old.name], in_form(new, declared, old))
@@ -222,19 +231,22 @@ class OrtProver:
         worst: dict[str, OutputDifference] = {}
         allowed: dict[str, Tolerance] = {}
         problems: dict[str, str] = {}
-        for sample in self._referred.samples:
+        for number, sample in enumerate(self._referred.samples):
             values = dict(zip(wanted, _run(session, wanted, sample), strict=True))
-            bounds = {
-                old: promised(candidate, epsilon_of(values[old], self._facts.dtype(old)))
-                for candidate in chosen
-                for old, _ in pairs[candidate.node]
-            }
-            both = {old: (values[old], values[new]) for names in pairs.values() for old, new in names}
-            self._compare(worst, both, bounds, sample, lambda: session)
+            both: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+            bounds: dict[str, Tolerance] = {}
             for candidate in chosen:
-                allowed[candidate.node] = bounds[pairs[candidate.node][0][0]]
-                for problem in self._outside(candidate, {**sample, **values}):
-                    problems[candidate.node] = problem
+                outside = self._outside(candidate, {**sample, **values})
+                if outside and number >= self._referred.usual:  # edge values are made up: they are not the user's
+                    self._beyond.setdefault(candidate.key, set()).add(number)
+                    continue
+                if outside:
+                    problems[candidate.node] = outside
+                for old, new in pairs[candidate.node]:
+                    both[old] = values[old], values[new]
+                    bounds[old] = promised(candidate, epsilon_of(values[old], self._facts.dtype(old)))
+                    allowed[candidate.node] = bounds[old]
+            self._compare(worst, both, bounds, sample, lambda: session)
         places = []
         for it in chosen:
             differences = tuple(worst[old] for old, _ in pairs[it.node])
@@ -300,12 +312,13 @@ class OrtProver:
         made = {name for node in model.graph.node for name in node.output}
         return {name for name in names if name in made}
 
-    def _outside(self, candidate: Candidate, values: Mapping[str, np.ndarray]) -> Iterator[str]:
-        """Which values are outside the domain that a rule requires."""
+    def _outside(self, candidate: Candidate, values: Mapping[str, np.ndarray]) -> str:
+        """Which values are outside the domain that a rule requires; empty if none are."""
         for check in candidate.checks:
             inputs = [values[name] if name in values else self._facts.value(name) for name in check.inputs]
             if not check.domain.holds(inputs):
-                yield f"values outside of the domain of {check.rule.id} ({check.domain.text}) occur"
+                return f"values outside of the domain of {check.rule.id} ({check.domain.text}) occur"
+        return ""
 
 
 def _take(worst: dict[str, OutputDifference], found: OutputDifference) -> None:

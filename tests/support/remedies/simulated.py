@@ -130,6 +130,7 @@ def repaired(
     rules: Sequence[Rule] = (),
     most: Exactness = Exactness.ROUNDING,
     samples: Sequence[Sample] = (),
+    edge: Sequence[Sample] = (),
     low: int | None = None,
 ) -> Repair:
     """Repair a model with all rules, or with these, proven on samples of the model's inputs; for a target that holds
@@ -138,7 +139,7 @@ def repaired(
     before = compiler.search(compiler.read(model))
     inputs = before.model.proto.graph.input
     usual = list(samples) or list(random_feeds(inputs, 2))
-    feeds = Samples(usual=usual, edge=[] if samples else list(edge_feeds(inputs, 2)))
+    feeds = Samples(usual=usual, edge=edge if samples else list(edge_feeds(inputs, 2)))
     rounding = None if low is None else LowPrecision(dtype=low)
     prover = OrtProver(model, TensorFacts.of(before.model), lambda: feeds, folder=compiler.folder, low=rounding)
     return repair(before, model, compiler, prover, rules or installed().rules, most=most)
