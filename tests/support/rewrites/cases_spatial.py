@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
+from onnx.shape_inference import infer_shapes
 
 from support.rewrites.instances import FINITE, Constant, Instance, case, floats, node, opset, shape
 from support.rewrites.measured import outputs_of
@@ -94,6 +95,57 @@ def _(draw: DrawFn) -> Instance:
     return _pool(draw, "MaxPool", 2, (*FINITE, np.inf, -np.inf), kernel_shape=size, pads=[half] * 4)
 
 
+def _pool_of_any_form(draw: DrawFn, op: str, *, rounds_up: bool = False) -> Instance:
+    spatial = draw(st.integers(1, 3 if op == "MaxPool" else 2))
+    kernel = [draw(st.integers(2, 4)) for _ in range(spatial)]
+    chosen: dict[str, object] = {"kernel_shape": kernel}
+    if draw(st.booleans()):
+        chosen["strides"] = [draw(st.integers(1, min(size, 3))) for size in kernel]
+    if draw(st.booleans()):
+        chosen["pads"] = [draw(st.integers(0, size - 1)) for size in (*kernel, *kernel)]
+    if op == "MaxPool" and draw(st.booleans()):
+        chosen["dilations"] = [draw(st.integers(1, 2 if size < 4 else 1)) for size in kernel]
+    if op == "AveragePool" and not rounds_up and draw(st.booleans()):
+        chosen["count_include_pad"] = 1
+    return _pool(draw, op, spatial, ceil_mode=int(rounds_up), **chosen)
+
+
+@case("pool-ceil", lambda draw: _pool(draw, "MaxPool", 2, kernel_shape=[3, 2]))
+def _(draw: DrawFn) -> Instance:
+    made = _pool_of_any_form(draw, draw(st.sampled_from(["MaxPool", "AveragePool"])), rounds_up=True)
+    assume(_fits(made))
+    return made
+
+
+def _fits(made: Instance) -> bool:
+    """Whether onnx infers as many windows as onnxruntime computes, which leaves out one that would meet pads alone, and
+    the pads that the last windows need are smaller than a window, as onnxruntime demands of pads.
+    """
+    inferred = infer_shapes(made.model).graph.output[0].type.tensor_type.shape.dim
+    (out,) = outputs_of(made.model, made.feeds)
+    if [dim.dim_value for dim in inferred] != list(out.shape):
+        return False
+    chosen = {it.name: list(it.ints) for it in made.model.graph.node[0].attribute}
+    spatial = out.ndim - 2
+    for axis, kernel in enumerate(chosen["kernel_shape"]):
+        stride, dilation = (chosen.get(name, [1] * spatial)[axis] for name in ("strides", "dilations"))
+        before = chosen.get("pads", [0] * 2 * spatial)[axis]
+        reach = (out.shape[axis + 2] - 1) * stride + (kernel - 1) * dilation + 1
+        if reach - made.feeds["x0"].shape[axis + 2] - before >= kernel:
+            return False
+    return True
+
+
+@case("averagepool-conv", lambda draw: _pool(draw, "AveragePool", 2, kernel_shape=[3, 3], auto_pad="SAME_UPPER"))
+def _(draw: DrawFn) -> Instance:
+    return _pool_of_any_form(draw, "AveragePool")
+
+
+@case("maxpool-slices", lambda draw: _pool(draw, "MaxPool", 2, kernel_shape=[3, 3], auto_pad="SAME_UPPER"))
+def _(draw: DrawFn) -> Instance:
+    return _pool_of_any_form(draw, "MaxPool")
+
+
 @case("averagepool-cascade", lambda draw: _pool(draw, "AveragePool", 2, kernel_shape=[5, 3], strides=[5, 3]))
 def _(draw: DrawFn) -> Instance:
     size = draw(st.sampled_from([[4, 4], [6, 3], [4, 6]]))
@@ -167,9 +219,30 @@ def _(draw: DrawFn) -> Instance:
 def _(draw: DrawFn) -> Instance:
     if draw(st.booleans()):
         return _cropped(draw)
+    dims = shape(draw, 3, 4)
+    out = [*dims[:-2], draw(st.integers(1, 12)), draw(st.integers(1, 12))]
+    if len(dims) == 3:
+        out[1] = dims[1]
+    assume(tuple(out) != tuple(dims))
+    return _resize(draw, out, sizes=True, mode="linear", dims=dims)
+
+
+@case("resize-cubic-matmul", lambda draw: _resize(draw, [1, 1, 8, 8], sizes=True, mode="linear", dims=(1, 1, 4, 4)))
+def _(draw: DrawFn) -> Instance:
     dims = shape(draw, 4, 4)
     out = [*dims[:2], draw(st.integers(1, 12)), draw(st.integers(1, 12))]
-    return _resize(draw, out, sizes=True, mode="linear", dims=dims)
+    assume(tuple(out) != tuple(dims))
+    more = {"cubic_coeff_a": draw(st.sampled_from([-0.75, -0.5])), "exclude_outside": draw(st.integers(0, 1))}
+    return _resize(draw, out, sizes=True, mode="cubic", dims=dims, **more)
+
+
+@case("resize-nearest-gather", _cubic)
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw, 2, 4)
+    out = [draw(st.integers(1, 12)) for _ in dims]
+    assume(tuple(out) != tuple(dims))
+    nearest = draw(st.sampled_from(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]))
+    return _resize(draw, out, sizes=True, mode="nearest", dims=dims, nearest_mode=nearest)
 
 
 def _uneven(draw: DrawFn) -> Instance:
