@@ -555,6 +555,16 @@ def test_a_model_without_samples_cannot_be_proven() -> None:
         assert "Input 'x' is no tensor" in prover.compared(model).problem
 
 
+def test_a_model_of_constants_alone_is_no_repair(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (int64[2] y) { [n] y = Shape(x) }'
+    )
+    found = repaired(model, compiler(tmp_path, "Shape"))
+    assert found.model is None
+    assert found.proof is None or "no node would be left" in found.proof.problem
+    assert [it.place.nodes for it in found.left] == [("n",)]
+
+
 def test_a_repaired_model_with_culprits_left_costs_fewer_calls_than_the_diagnosis(tmp_path: Path) -> None:
     ops = [*UNARY, "Add", "Mul", "Sub", "Max"] * 4
     model = chain(*ops)

@@ -361,6 +361,8 @@ def _applied(remedy: FileRemedy, file: File, limits: ToolLimits) -> RemediedFile
         raise
     except Exception as error:  # invalid nodes may raise anything
         raise NotApplicable(f"the remedy failed: {type(error).__name__}: {error}") from error
+    if not change.proto.graph.node:
+        raise NotApplicable("the outputs are constants, so no node would be left")
     drop_unused(change.proto, but=unused(file.proto))
     refused = complaint(change.proto)
     if refused and not complaint(file.proto):

@@ -177,6 +177,8 @@ class OrtProver:
 
     def _whole(self, chosen: Sequence[Candidate]) -> tuple[OutputDifference, ...]:
         repaired = replaced(self._original, {it.node: it.replacement for it in chosen})
+        if not repaired.graph.node:
+            raise ModelError(english("the outputs are constants, so no node would be left"))
         return self._against(repaired, self._beyond_any(chosen))
 
     def _beyond_any(self, chosen: Sequence[Candidate]) -> set[int]:

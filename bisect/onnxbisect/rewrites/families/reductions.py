@@ -211,15 +211,15 @@ def reducelogsum_parts(at: Site) -> str:
 @pytorch("x[:, 0:1] * x[:, 1:2] * … instead of x.prod(1, True)")
 @rule("ReduceProd -> Slice Mul Reshape", Exactness.ROUNDING, Bound(epsilons=32), rank=11, source=operator("ReduceProd"))
 def reduceprod_slices(at: Site) -> str:
-    """One Slice for each factor of an axis, multiplied."""
-    x, axes, _ = reduced(at)
-    at.demand(len(axes) == 1, "several axes are reduced")
-    count = at.shape(0)[axes[0]]
+    """One Slice for each factor of an axis, multiplied, one axis after the other."""
+    product, axes, _ = reduced(at)
+    count = prod(at.shape(0)[axis] for axis in axes)
     at.demand(0 < count <= _MOST_FACTORS, f"there are {count} factors")
-    first, *rest = [slice_axis(at, x, axes[0], place, place + 1) for place in range(count)]
-    for factor in rest:
-        first = at.op("Mul", first, factor)
-    return reshape(at, first, at.output_shape())
+    for axis in axes:
+        product, *rest = [slice_axis(at, product, axis, place, place + 1) for place in range(at.shape(0)[axis])]
+        for factor in rest:
+            product = at.op("Mul", product, factor)
+    return reshape(at, product, at.output_shape())
 
 
 @pytorch("x * x[:, :1], the result of that times x[:, 2:3], … instead of x.cumprod(1)")
