@@ -117,7 +117,8 @@ def _layernorm(draw: DrawFn, *, last: bool = True, half: bool = False) -> Instan
         body = body.replace("d = Sub(x, m)", "e = Sub(x, m) d = Cast<to = 1>(e)")
         body = body.replace("n = Div(d, r)", "o = Div(d, r) n = Cast<to = 10>(o)")
     beta = beta if "beta" in body else np.zeros((), np.float32)
-    scale = of_row(x, tuple(axes), 1e-5, gamma, beta)
+    # 6e-5: below it float16 has no more digits, but steps
+    scale = of_row(x, tuple(axes), 1e-5, gamma, beta, least=6e-5 if half else 0.0)
     two, eps = (np.array(it, np.float32 if wide else x.dtype) for it in (2.0, 1e-5))
     given = {"two": two, "eps": eps, "gamma": gamma, "beta": beta, **stored}
     return written(draw, body, x, version=version, scale=scale, **given)

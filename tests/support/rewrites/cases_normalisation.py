@@ -13,12 +13,14 @@ DrawFn = st.DrawFn
 EDGES = (0.0, -0.0, 1.0, -1.0, 1e4, -1e4, 1e-4, np.nan, np.inf)
 
 
-def of_row(x: np.ndarray, axes: tuple[int, ...], epsilon: float, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    """Gamma times the number of terms times r plus r², r the largest input by the deviation, plus beta."""
+def of_row(
+    x: np.ndarray, axes: tuple[int, ...], epsilon: float, gamma: np.ndarray, beta: np.ndarray, *, least: float = 0.0
+) -> np.ndarray:
+    """Gamma times the number of terms times r plus r², r the largest input plus `least` by the deviation, plus beta."""
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore"):
         deviation = np.sqrt(wide.var(axis=axes, keepdims=True) + epsilon)
-        largest = np.abs(wide).max(axis=axes, keepdims=True)
+        largest = np.abs(wide).max(axis=axes, keepdims=True) + least
         terms = np.prod([x.shape[axis] for axis in axes])
         ratio = largest / deviation
         return (ratio + ratio**2) * terms * np.abs(gamma) + np.abs(beta) + 0 * np.abs(wide)

@@ -129,7 +129,11 @@ def layernorm_fuse(at: Site) -> str:
 @rule(
     "-> LayerNormalization",
     Exactness.DOMAIN,
-    OF_ROW,
+    # below 6e-5 float16 has no more digits, but steps
+    Bound(
+        epsilons=2,
+        of="gamma times the number of terms times r plus r², r the largest input plus 6e-5 by the deviation, plus beta",
+    ),
     pattern=(*_shifted(_STANDARDISED), *_shifted(_STANDARDISED_WIDE)),
     domain=Domain(
         text="numbers within 255 of each other, whose squares float16 has",
