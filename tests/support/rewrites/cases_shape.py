@@ -155,6 +155,43 @@ def _pad_around(draw: DrawFn) -> Instance:
     return node("Pad", floats(draw, (3, 4)), _ints([1, 0, 1, 0]), mode="wrap", opset=19)
 
 
+def _moves(draw: DrawFn) -> Instance:
+    x = floats(draw, (2, draw(st.integers(2, 3))))
+    return draw(
+        st.sampled_from(
+            [
+                node("Pad", x, _ints([1, 0, -1, 0]), opset=17),
+                node("Slice", x, _ints([-1]), _ints([-9]), _ints([0]), _ints([-1]), opset=17),
+                node("Gather", x, _ints([1, 0]), opset=17),
+                node("Transpose", x[:, :2], perm=[1, 0], opset=17),
+                node("Tile", x, _ints([1, 2]), opset=17),
+                node("Sum", x, x, opset=17),
+            ]
+        )
+    )
+
+
+@case("copy-identity", _moves)
+def _(draw: DrawFn) -> Instance:
+    x, version = floats(draw, shape(draw, 2, 3)), opset(draw, 11, 13, 18)
+    rank, first = x.ndim, x.shape[0]
+    return draw(
+        st.sampled_from(
+            [
+                node("Pad", x, _ints([0] * 2 * rank), mode=draw(st.sampled_from(["constant", "edge"])), opset=version),
+                node("Pad", x, _ints([0] * 2 * rank), Constant(np.array(1.5, np.float32)), opset=version),
+                node("Slice", x, _ints([0]), _ints([first]), _ints([0]), _ints([1]), opset=version),
+                node("Gather", x, _ints(list(range(first))), opset=version),
+                node("Transpose", x, perm=list(range(rank)), opset=version),
+                node("Tile", x, _ints([1] * rank), opset=version),
+                node("Expand", x, _ints([1]), opset=version),
+                node("Concat", x, axis=0, opset=version),
+                node(draw(st.sampled_from(["Sum", "Mean", "Max", "Min"])), x, opset=version),
+            ]
+        )
+    )
+
+
 @case("pad-slices", _pad_around)
 def _(draw: DrawFn) -> Instance:
     dims = shape(draw, 1, 3)

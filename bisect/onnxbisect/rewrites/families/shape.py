@@ -5,9 +5,11 @@ from math import prod
 from typing import Literal
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.rule import AI_HUB, OLIVE, executorch, operator, pytorch, rule, tidl
+from onnxbisect.rewrites.rule import AI_HUB, OLIVE, NotApplicable, executorch, operator, pytorch, rule, tidl
 from onnxbisect.rewrites.site import Site, concat, reshape, slice_axis, transpose
 
 MOST_CONSTANT = 1 << 24
@@ -18,6 +20,43 @@ MOST_CONSTANT = 1 << 24
 def squeeze_reshape(at: Site) -> str:
     """A Reshape to the fixed shape of the output; of a copy to its own shape."""
     return reshape(at, at.input(0), at.output_shape())
+
+
+#: Ops that leave each element as it is, whatever its place, and ops that do so if they read one tensor.
+_MOVES, _OF_ONE = ("Concat DepthToSpace Expand Gather Pad Slice SpaceToDepth Tile Transpose", "Max Mean Min Sum")
+#: Elements of which is tried where they go.
+_MOST_MOVED = 1 << 20
+
+
+@pytorch("x instead of F.pad(x, (0, 0)), x[:], x.tile(1) and the like")
+@rule(f"{_MOVES} {_OF_ONE} -> Identity", Exactness.EXACT, rank=49, source=operator("Identity"))
+def copy_identity(at: Site) -> str:
+    """A node that leaves each element at its place, as a copy."""
+    if at.node.op_type in _OF_ONE.split():
+        at.demand(len(at.inputs()) == 1, "it has several inputs")
+        return at.op("Identity", at.input(0))
+    shape = at.shape(0)
+    at.demand(at.output_shape() == shape and 0 < prod(shape) <= _MOST_MOVED, "it changes the shape, or is too large")
+    numbers = np.arange(prod(shape)).reshape(shape)
+    constants = {
+        at.input(slot): at.value(slot) if at.value(slot).dtype.kind == "i" else np.array(0)
+        for slot in range(1, len(at.node.input))
+        if at.has(slot)
+    }
+    graph = helper.make_graph(
+        [at.node],
+        "moves",
+        [helper.make_tensor_value_info(at.input(0), TensorProto.INT64, shape)],
+        [helper.make_empty_tensor_value_info(at.node.output[0])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    alone = helper.make_model(graph, opset_imports=[helper.make_opsetid("", at.opset)])
+    try:
+        (moved,) = ReferenceEvaluator(alone).run(None, {at.input(0): numbers})
+    except Exception as error:  # it does not compute every form, and raises anything then
+        raise NotApplicable(f"onnx's reference does not compute it: {error}") from error
+    at.demand(np.array_equal(moved, numbers), "it moves elements")
+    return at.op("Identity", at.input(0))
 
 
 @pytorch("x.reshape(1, 64, 32) instead of x.reshape(x.shape[0], -1, 32)")
