@@ -177,7 +177,7 @@ class OrtProver:
 
     def _whole(self, chosen: Sequence[Candidate]) -> tuple[OutputDifference, ...]:
         repaired = replaced(self._original, {it.node: it.replacement for it in chosen})
-        if not repaired.graph.node:
+        if self._original.graph.node and not repaired.graph.node:
             raise ModelError(english("the outputs are constants, so no node would be left"))
         return self._against(repaired, self._beyond_any(chosen))
 
