@@ -1,12 +1,16 @@
 """Culprits by targets: rows that belong together, cells that say no more than the reports do, names that stay text."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from onnx_bisect import overview_schema
 from onnxbisect.diagnosis import Certainty, CulpritKind, DiagnosedCulprit
@@ -14,7 +18,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.report.document import document
 from onnxbisect.report.overview import AskedModel, Overview, TargetReport, overview
 from onnxbisect.report.overview_forms import html, lines, markdown
-from onnxbisect.unitset import of
+from onnxbisect.unitset import of, spell
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, single
 
 MODEL = chain(["Relu", "Exp", "Tanh", "Exp", "Tanh"])
@@ -125,3 +129,41 @@ def test_links_go_where_the_reports_are() -> None:
     assert 'href="a/report.html"' in html(found)
     assert "[`b`](b/report.md)" in markdown(found)
     assert 'href="report?target=b&amp;form=report.html"' in html(found, "report?target={}&form={}".format)
+
+
+PLACES = st.lists(st.frozensets(st.integers(0, 5), min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
+
+
+@given(st.lists(st.tuples(PLACES, st.booleans()), max_size=5), st.lists(st.frozensets(st.integers(0, 5)), max_size=4))
+def test_cells_by_the_definition(
+    culprits: list[tuple[list[frozenset[int]], bool]], passed: list[frozenset[int]]
+) -> None:
+    """Every place beside every culprit and every probe."""
+    report = json.loads((Path(__file__).parent / "golden" / "report.json").read_text("utf-8"))
+    one, probe = report["culprits"][0], report["probes"][0]
+    report["culprits"] = [
+        {
+            **one,
+            "id": str(number),
+            "ops": ["Op"] * max(map(len, places)),
+            "kind": "capacity" if large else "single",
+            "occurrence_units": [spell(of(place)) for place in places],
+        }
+        for number, (places, large) in enumerate(culprits)
+    ]
+    report["probes"] = [{**probe, "verdict": "pass", "units": spell(of(units))} for units in passed]
+    names = report["units"]["names"]
+    found = overview(AskedModel.of_report(report), [TargetReport(label="a", backend="b", report=report)])
+    for row in found["culprits"]:
+        refused, passing, involved = 0, 0, []
+        for place in (frozenset(map(names.index, nodes)) for nodes in row["places"]):
+            within = [
+                str(number)
+                for number, (places, large) in enumerate(culprits)
+                if large == (row["kind"] == "capacity") and any(it <= place for it in places)
+            ]
+            refused += bool(within)
+            passing += not within and any(place <= units for units in passed)
+            involved += within
+        cell = row["cells"]["a"]
+        assert (cell["refused"], cell["passing"], cell["culprits"]) == (refused, passing, list(dict.fromkeys(involved)))

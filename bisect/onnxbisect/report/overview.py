@@ -1,6 +1,6 @@
 """Several targets beside each other: `onnx-bisect/overview@1`, culprits by targets, made from their reports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NotRequired
@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from onnxbisect.diagnosis import CertificateStatus, TargetEntry
 from onnxbisect.report.contents import OpVerdict, Report, StatsEntry, op_name
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.unitset import UnitSet, is_subset, members, units_in
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size, union, units_in
 from onnxbisect.verdict import Status
 
 if TYPE_CHECKING:
@@ -156,15 +156,26 @@ class TargetReport:
 
     @cached_property
     def passing(self) -> list[UnitSet]:
-        """The sets of units that compiled."""
+        """The sets of units that compiled, largest first."""
         probes = self.report["probes"] if self.report else ()
-        return [self.units(probe["units"]) for probe in probes if probe["verdict"] == Status.PASS]
+        return sorted(
+            (self.units(it["units"]) for it in probes if it["verdict"] == Status.PASS), key=size, reverse=True
+        )
 
     @cached_property
-    def culprits(self) -> list[tuple[UnitSet, CulpritEntry]]:
-        """Every occurrence of every culprit, with its culprit."""
-        found = self.report["culprits"] if self.report else ()
-        return [(self.units(text), culprit) for culprit in found for text in culprit["occurrence_units"]]
+    def passed(self) -> UnitSet:
+        """The units that were in one of these sets."""
+        return union(self.passing)
+
+    @cached_property
+    def culprits(self) -> Mapping[int, list[tuple[int, UnitSet, CulpritEntry]]]:
+        """Every occurrence of every culprit by its lowest unit, with its number in the report, and its culprit."""
+        found: dict[int, list[tuple[int, UnitSet, CulpritEntry]]] = {}
+        culprits = self.report["culprits"] if self.report else ()
+        for number, (culprit, text) in enumerate((it, text) for it in culprits for text in it["occurrence_units"]):
+            if units := self.units(text):
+                found.setdefault(lowest(units), []).append((number, units, culprit))
+        return found
 
     def units(self, text: str) -> UnitSet:
         """The set in text of the report."""
@@ -243,14 +254,16 @@ def _cell(row: _Row, places: Sequence[UnitSet], asked: TargetReport) -> Overview
     state: CellState
     involved: dict[str, CulpritEntry] = {}
     for place in places:
-        found = [
-            culprit
-            for units, culprit in asked.culprits
+        found = sorted(
+            (number, culprit)
+            for unit in members(place)
+            for number, units, culprit in asked.culprits.get(unit, ())
             if is_subset(units, place) and (culprit["kind"] == "capacity") == row.capacity
-        ]
+        )
         refused += bool(found)
-        passing += not found and any(is_subset(place, units) for units in asked.passing)
-        involved.update({culprit["id"]: culprit for culprit in found})
+        if not found and is_subset(place, asked.passed):
+            passing += any(is_subset(place, units) for units in asked.passing)
+        involved.update({culprit["id"]: culprit for _, culprit in found})
     if involved:
         certain = any(culprit["certainty"] != "suspected" for culprit in involved.values())
         state = "suspected" if not certain else "refused" if refused == len(places) else "in_part"
