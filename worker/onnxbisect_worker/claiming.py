@@ -285,14 +285,14 @@ def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
         keeper.write(lambda session: table.give_back(session, held))
     elif fault_of_machine is not None:
         log.warning("%s: %s", held, fault_of_machine)
-        keeper.write(lambda session: table.lost(session, held, fault_of_machine))
+        keeper.write(lambda session: table.record_loss(session, held, fault_of_machine))
     elif (
         isinstance(held, probes.Claim)
         or isinstance(error, protocol.ProcessLostError)
         or not isinstance(error, OnnxBisectError)
     ):
         log.warning("%s: %s", held, what, exc_info=not isinstance(error, OnnxBisectError))
-        keeper.write(lambda session: table.crashed(session, held, what))
+        keeper.write(lambda session: table.record_crash(session, held, what))
     else:
         log.warning("%s: %s", held, what)
         fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
