@@ -79,6 +79,20 @@ def test_any_key_that_may_be_missing_is_missed_by_no_form(name: str, language: s
         show(bare)
 
 
+@pytest.mark.parametrize(
+    ("count", "edges"),
+    [(0, []), (2, [(0, 1), (1, 0)]), (1, [(0, 0)]), (2, [(0, 2)]), (2, [(-1, 1)]), (3000, [(0, 1)] * 3000)],
+)
+def test_what_is_no_picture_is_not_drawn(count: int, edges: list[tuple[int, int]]) -> None:
+    report = json.loads((GOLDEN / "report.json").read_text("utf-8"))
+    assert FORMS["report.html"](report).count('<svg class="around') == 3
+    report["culprits"][0]["surroundings"] |= {
+        "nodes": [{"name": "n", "op": "Abs", "role": "culprit"}] * count,
+        "edges": [{"from": source, "to": target, "tensor": "t", "type": ""} for source, target in edges],
+    }
+    assert FORMS["report.html"](report).count('<svg class="around') == 2
+
+
 def test_sets_of_units_that_no_model_has_take_no_memory() -> None:
     report = json.loads((GOLDEN / "report.json").read_text("utf-8"))
     many = "0-9999999"

@@ -161,6 +161,8 @@ _FINENESS = ((640, 64), (2500, 128), (None, 200))
 _SINGLY = 2500
 
 _WIDTH, _HEIGHT, _GAP, _ROW = 168, 44, 118, 60
+#: Most nodes times edges of a picture, which take so many steps to lay out.
+_MOST_STEPS = 1_000_000
 #: The first columns that are legible in the width of a narrow page, and of a wide one.
 _SHORT, _LONG = 4, 7
 
@@ -228,9 +230,18 @@ def _cell(units: UnitsEntry, state: str, index: int, run: int, x: int, number: i
 
 
 def surroundings(around: Surroundings) -> Markup:
-    """The culprit's nodes in a frame of their own colour, with the nodes before and after; flow is left to right."""
+    """The culprit's nodes in a frame of their own colour, with the nodes before and after; flow is left to right.
+
+    Empty for what no picture is, since a report may be of a hostile process: too large, with circles, or with edges of
+    nodes that are not there.
+    """
     nodes, edges = around["nodes"], around["edges"]
+    there = range(len(nodes))
+    if len(nodes) * len(edges) > _MOST_STEPS or any(it[end] not in there for it in edges for end in ("from", "to")):
+        return Markup()
     layer = _layers(len(nodes), edges)
+    if not 0 <= max(layer, default=-1) < len(nodes):
+        return Markup()
     rows: dict[int, int] = {}
 
     def place(column: int) -> tuple[int, int]:
