@@ -18,7 +18,7 @@ from onnxbisect.search import next_asks, plan
 from onnxbisect.search.conclude import COMBINED, TWO
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Hints, Status, Verdict
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from support.engine.worlds import (
     Rule,
     World,
@@ -358,6 +358,27 @@ def test_a_pair_that_fails_wherever_both_are_is_one_culprit_with_every_combinati
     assert len(culprit.occurrences) == 20 * 20
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert world.calls <= 40
+
+
+@pytest.mark.parametrize("first", range(7))
+def test_a_pair_in_a_small_piece_is_found_in_nine_calls_where_the_log_is_silent(first: int):
+    """Ops that replace others were chosen because they pass, so none is asked alone but the last of those that fail."""
+    world = World(chain(range(8)), monotone([0b11 << first]))
+    assert all_found(world.diagnose(brief=True)) == {0b11 << first}
+    assert world.calls <= 9
+
+
+def test_a_repair_does_not_put_back_a_pair_whose_wrong_numbers_the_whole_model_shows():
+    """Such a call compares the numbers of nearly the whole model, which had them wrong at that very place."""
+    graph = chain([0, 1, 2, 3] * 9)
+    truth = {0b11 << 4 * place for place in range(9)}
+
+    def first_wrong(units: UnitSet) -> Hints:
+        return Hints(nodes=(graph.names[next(unit for unit in members(units) if unit % 4 == 1)][0],))
+
+    world = World(graph, monotone(truth), first_wrong, kind=Kind.NUMERIC)
+    assert all_found(world.diagnose(brief=True)) == truth
+    assert all(size(asked) <= 2 for asked in world.verdicts if world.rule(asked) and asked != graph.everything)
 
 
 @settings(deadline=None, max_examples=examples(40))

@@ -146,11 +146,15 @@ class Atoms:
     """Atoms and odds of one replay. `SearchState.split` is how far a variant has been split.
 
     Level 0: all its units are one atom. Level 1: one atom for each shape and direct context. Level 2: every unit.
+
+    `chosen_to_pass`: the units replace a culprit, and were chosen because ops like them pass. So a group of them is to
+    blame, unless a log names one.
     """
 
-    def __init__(self, universe: Universe, oracle: Oracle, state: SearchState) -> None:
+    def __init__(self, universe: Universe, oracle: Oracle, state: SearchState, *, chosen_to_pass: bool = False) -> None:
         self._universe = universe
         self._oracle = oracle
+        self.chosen_to_pass = chosen_to_pass
         self.named = LogHints(universe, oracle)
         self._state = state
         state.only_alone.update(failing_only_alone(universe, oracle))
@@ -202,6 +206,10 @@ class Atoms:
         return self._oracle.ask(along, english("the nodes that {say} requires", say=self.say(atom))).passed
 
     def tried(self, atom: Atom) -> bool:
+        """Whether a probe of the atom alone would add no information, or is not expected to."""
+        return self.asked(atom) or (self.chosen_to_pass and not atom.units & self.named.units)
+
+    def asked(self, atom: Atom) -> bool:
         """Whether a probe of the atom alone would add no information."""
         probe = self.alone(atom)
         known = self._oracle.look(probe) is not None or self._oracle.passes_within(probe)

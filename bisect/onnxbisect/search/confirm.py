@@ -166,7 +166,7 @@ class Confirmer:
         excused = with_what_excuses_a_part(self._universe, self._oracle, suspect)
         questions += [(probe, english("{say} with nodes that make a part of it pass", say=say)) for probe in excused]
         blame = None
-        if suspect.blame is None:
+        if suspect.blame is None and not self._is_known_in_place(suspect):
             near = remainder if doubted else self._context(suspect, remainder)
             blame = self._blame.on_record(suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
@@ -334,6 +334,15 @@ class Confirmer:
             return self._failed(probe)
         units = of(occurrence)
         return not suspect.interaction or self._failed(units) or not self._oracle.passes_within(units)
+
+    def _is_known_in_place(self, suspect: Suspect) -> bool:
+        """Whether a repair need not put back an interaction that fails by itself: it is in a small piece, or the log of
+        the whole model names it.
+        """
+        if not self._brief or not suspect.interaction or not self._failed(suspect.units):
+            return False
+        everything = self._universe.everything
+        return size(everything) <= FEW_UNITS or bool(suspect.units & self._oracle.named_in(everything))
 
     def _is_named_for_itself(self, suspect: Suspect) -> bool:
         """Whether the compiler names the op when it is alone, or gives the same message for a larger probe."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from onnxbisect.language import english
 from onnxbisect.search.answer_limit import too_large_to_answer
 from onnxbisect.search.atoms import Atoms, units_of
-from onnxbisect.search.context import REACH, passed_together
+from onnxbisect.search.context import FEW_UNITS, REACH, passed_together
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone, occurrences
@@ -24,12 +24,12 @@ from onnxbisect.universe import Universe
 class Locator:
     """Finds one culprit after the other in a part of the model; created anew for each replay."""
 
-    def __init__(self, universe: Universe, oracle: Oracle, state: SearchState) -> None:
+    def __init__(self, universe: Universe, oracle: Oracle, state: SearchState, *, brief: bool = False) -> None:
         self._universe = universe
         self._oracle = oracle
         self._state = state
         self.minimiser = Minimiser(universe, oracle)
-        self.atoms = Atoms(universe, oracle, state)
+        self.atoms = Atoms(universe, oracle, state, chosen_to_pass=brief and len(universe) <= FEW_UNITS)
         self._makes = SuspectMaker(universe, oracle, state, self.minimiser, self.atoms)
         #: Variants that fail inside the model and pass in a part of it, while no few units make the difference.
         self._contested: set[int] = set()
@@ -144,7 +144,7 @@ class Locator:
             key=lambda atom: (
                 self.atoms.tried(atom),
                 size(self._oracle.probe(atom.units) & ~atom.units),
-                self.atoms.weight(atom),
+                0.0 if self.atoms.chosen_to_pass else self.atoms.weight(atom),
                 lowest(atom.units),
             ),
         )
@@ -242,7 +242,10 @@ class Locator:
         if not failing and (self.atoms.named.informative or explained) and not self._state.capacity:
             count = len(candidates)
         else:
-            count = beliefs.joint_split(candidates) if interacting else beliefs.even_split(candidates, failing)
+            if self.atoms.chosen_to_pass:  # neighbours fail together, and any two of them as likely
+                count = (len(candidates) + 1) // 2
+            else:
+                count = beliefs.joint_split(candidates) if interacting else beliefs.even_split(candidates, failing)
             while (
                 count
                 and self._universe.required_producers
@@ -269,7 +272,7 @@ class Locator:
 
     def _leaf(self, atom: Atom, region: UnitSet, passing: UnitSet, failing: UnitSet) -> Suspect | None:
         """Decide about the one atom left that fails with the passing set, as the probe `failing` shows."""
-        if not self.atoms.tried(atom):
+        if not self.atoms.asked(atom):
             self.atoms.ask_alone(atom)
             return None
         verdict = self._oracle.look(failing)

@@ -78,7 +78,8 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     from the first contradiction on in any case. For compilers known to be non-deterministic.
 
     `brief`: ask one place of each culprit and one remainder, and no contexts of all sizes in a small piece, so an
-    interaction may be reported with more units than it needs. For pieces that are not reported themselves, because the
+    interaction may be reported with more units than it needs; in a small piece, whose ops were chosen because they
+    pass, look for a group that fails before an op that does. For pieces that are not reported themselves, because the
     repaired model is compiled in the end.
     """
     asks, search, oracle = _planned(universe, verdicts, width, recheck, brief)

@@ -39,7 +39,7 @@ class SearchReplay:
         self._brief = brief
         self._confirmer = Confirmer(universe, oracle, brief=brief)
         self._within_limit = WithinLimit(universe, oracle, state, brief=brief)
-        self.locator = Locator(universe, oracle, state)
+        self.locator = Locator(universe, oracle, state, brief=brief)
         self.state = state
 
     def run(self) -> None:
