@@ -432,6 +432,17 @@ def test_of_a_list_of_neighbours_every_other_one_is_asked_in_its_place(refused: 
     assert world.calls <= most
 
 
+@pytest.mark.parametrize(("count", "refused"), [(6, [1, 3]), (9, [2, 4, 6]), (12, [0, 3, 7, 11])])
+def test_ops_that_a_log_names_one_after_the_other_are_asked_in_few_contexts(count: int, refused: list[int]):
+    """Beside the k + 1 calls that name them and the k of each alone, five contexts each."""
+    graph, truth = chain(range(count)), {1 << unit for unit in refused}
+    world = World(graph, monotone(truth), first_offender(graph, refused), fingerprints=True)
+    step = world.diagnose()
+    demand_all(step, truth)
+    assert all(culprit.certainty is Certainty.CONFIRMED for culprit in step.diagnosis.culprits)
+    assert world.calls <= 7 * len(refused) + 1
+
+
 def test_a_log_that_leaves_out_the_domain_names_the_op_all_the_same():
     """TPU-MLIR lists the types of custom ops so; those of the default domain have none to leave out."""
     graph = replace(chain([0, 1, 2, 3, 2, 4]), op=("Relu", "a::One", "b::Two", "Add", "b::Two", "Sin"))

@@ -29,11 +29,11 @@ from onnxbisect.search.pattern import Occurrence, enough_to_show
 from onnxbisect.search.pattern import alone as alone_probe
 from onnxbisect.search.places import (
     commonest_of_lists,
-    is_all_that_is_named,
     is_named,
     listed_apart,
     listed_beside,
     lists_ops,
+    named_beside_all,
     refused_by_name,
     rests_on_a_part,
     with_what_excuses_a_part,
@@ -193,8 +193,8 @@ class Confirmer:
             return ()
         why = english("{say} in a small context", say=self._say(suspect))
         universe, units = self._universe, suspect.units
-        if is_all_that_is_named(universe, self._oracle, suspects):
-            probes = few_contexts(universe, units)
+        if beside := named_beside_all(universe, self._oracle, suspect, suspects):
+            probes = [self._oracle.without_named(probe, units) for probe in few_contexts(universe, units, beside)]
         else:
             probes = [*small_contexts(universe, units), *self._without_one_op(suspect, remainders)]
         probes.append(computed_from(universe, units))

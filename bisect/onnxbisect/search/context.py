@@ -244,15 +244,16 @@ def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 
 
-def few_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
-    """A suspect of a small model with a few sets of the other units; units that follow each other are in others.
+def few_contexts(universe: Universe, units: UnitSet, within: UnitSet) -> list[UnitSet]:
+    """A suspect of a small model with a few sets of these other units; units that follow each other are in others.
 
     What excuses the op where nothing is beside it that would fail with it shows in a set that has the one and not the
     other.
     """
     count, each = _FEW_SETS if len(universe) <= _FEWEST_UNITS else _MORE_SETS
     found = [units] * count
-    for other, chosen in zip(_outwards(universe, units), cycle(combinations(range(count), each)), strict=False):
+    others = (other for other in _outwards(universe, units) if within >> other & 1)
+    for other, chosen in zip(others, cycle(combinations(range(count), each)), strict=False):
         for index in chosen:
             found[index] |= 1 << other
     return [probe for probe in dict.fromkeys(found) if probe not in (units, universe.everything)]

@@ -49,9 +49,9 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
     Units of variants that a profile lacks cannot be in a passing probe, so no probe has to contain them. Places are
     equal if their surroundings within three steps look alike.
 
-    In a model of few units a place counts only if each of its small contexts was asked (`context.small_contexts`; of an
-    op that is all the log of the whole model names and all that is wrong, `context.few_contexts`), unless a log lists
-    the ops of several suspects: what fails with more may be another culprit that it is part of.
+    In a model of few units a place counts only if each of its small contexts was asked (`context.small_contexts`, or
+    `few_contexts` where the op is `named_beside_all`), unless a log lists the ops of several suspects: what fails with
+    more may be another culprit that it is part of.
     """
     suspects = state.suspects
     doubted = union(universe.variant_members[variant] for variant in state.only_alone)
@@ -76,9 +76,12 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
         if all(group in groups for group in windows(universe, unit, singles, NEAR, FEW_NEAR))
     )
     if len(universe) <= FEW_UNITS and not lists_ops(universe, oracle, suspects):
-        small = few_contexts if is_all_that_is_named(universe, oracle, suspects) else small_contexts
-        contexts = {unit: small(universe, 1 << unit) for unit in members(seen)}
-        seen = of(unit for unit, asked in contexts.items() if all(oracle.look(probe) is not None for probe in asked))
+        for suspect in suspects:
+            within = named_beside_all(universe, oracle, suspect, suspects)
+            for unit in members(seen & suspect.everywhere):
+                asked = few_contexts(universe, 1 << unit, within) if within else small_contexts(universe, 1 << unit)
+                if any(oracle.look(probe) is None for probe in asked):
+                    seen &= ~(1 << unit)
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 
 
@@ -225,15 +228,23 @@ def lists_ops(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -
     return False
 
 
-def is_all_that_is_named(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -> bool:
-    """Whether the log of the whole model names all places of the only suspect, in the words that it gets alone, and
-    nothing else, and the rest of the model passes."""
-    if len(suspects) != 1 or not suspects[0].single or not is_named(universe, oracle, suspects[0]):
-        return False
-    whole, places = universe.everything, suspects[0].everywhere
-    said, said_alone = oracle.look(whole), oracle.look(suspects[0].fails)
+def named_beside_all(universe: Universe, oracle: Oracle, suspect: Suspect, suspects: Sequence[Suspect]) -> UnitSet:
+    """The model without what its logs name before they name a suspect, if they blame it for nothing but itself; else 0.
+
+    That is where the other suspects are ops in a single place each, the logs name nothing else before this one, and
+    then all places of this one, in the words that it gets alone; and the model without suspects passes.
+    """
+    others = [other for other in suspects if other != suspect]
+    few = all(other.single and len(other.occurrences) == 1 for other in others)
+    if not few or not is_named(universe, oracle, suspect):
+        return 0
+    masked = union(other.everywhere for other in others)
+    beside = oracle.without_named(universe.everything, suspect.everywhere)
+    said, said_alone = oracle.look(beside), oracle.look(suspect.fails)
     alike = said is not None and said_alone is not None and said.fingerprint == said_alone.fingerprint
-    return alike and oracle.refused_by_log(whole) == places and oracle.passes_within(whole & ~places)
+    if not alike or oracle.refused_by_log(beside) != suspect.everywhere or universe.everything & ~(beside | masked):
+        return 0
+    return beside if oracle.passes_within(universe.everything & ~(masked | suspect.everywhere)) else 0
 
 
 def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
