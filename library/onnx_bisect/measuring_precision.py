@@ -45,8 +45,7 @@ from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
 from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed
 from onnxbisect_backends.precision.arithmetic import Arithmetic, OrtArithmetic
-from onnxbisect_backends.precision.configurations import FILES, Configuration, configurations
-from onnxbisect_backends.precision.layer_errors import read_layer_errors
+from onnxbisect_backends.precision.configurations import FILES, Configuration, configurations, read_layer_errors
 from onnxbisect_backends.precision.scoring import BuiltIn, Scorer, UserMetric
 from onnxbisect_backends.sandbox.working_folder import working_folder
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onnxbisect.errors import OptionError
-from onnxbisect_backends.precision.layer_errors import read_layer_errors
+from onnxbisect_backends.precision.configurations import read_layer_errors
 
 RKNN = """
 layer_name                                     simulator_error

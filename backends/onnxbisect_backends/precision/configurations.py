@@ -1,15 +1,21 @@
-"""What vendors' compilers are told so that nodes stay in high precision, in each one's own form."""
+"""What vendors' tools say of precision, and what they are told so that nodes keep it, in each one's own form."""
 
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx
 import yaml
 
+from onnxbisect.errors import OptionError
+from onnxbisect.language import english
 from onnxbisect.precision.wanted import Low
+from onnxbisect_backends.vendors.pulsar2 import texts as pulsar2_texts
 from onnxbisect_backends.vendors.pulsar2.schema import LayerConfig, QuantConfig
+from onnxbisect_backends.vendors.rknn import log as rknn_log
+from onnxbisect_backends.vendors.tpu_mlir import log as tpu_mlir_log
 
 #: Names that a list without quotation can hold.
 _PLAIN = re.compile(r"[^\s,:*#\"']+")
@@ -101,3 +107,30 @@ def _told_apart(
     """The names that can be written without quotation, and the nodes of the others."""
     spelled = [name(node) for node in nodes if _PLAIN.fullmatch(name(node))]
     return spelled, tuple(node.name for node in nodes if not _PLAIN.fullmatch(name(node)))
+
+
+def read_layer_errors(file: Path) -> list[tuple[str, ...]]:
+    """The names that a table in a file has for the nodes or tensors of each layer, the worst layer first.
+
+    It is the one that RKNN's `accuracy_analysis`, TPU-MLIR's `run_qtable` or `npz_tool compare`, or pulsar2's precision
+    analysis prints or writes, with anything around it. It orders the asks of a search, and decides nothing. Raises
+    OptionError if there is none.
+    """
+    try:
+        text = file.read_text(errors="replace")
+    except OSError as error:
+        raise OptionError(english("{file} cannot be read: {reason}.", file=file, reason=error.strerror)) from None
+    found = [(it.single, it.tensors) for it in rknn_log.layer_errors(text)]
+    found += [(cosine, (op,)) for op, cosine in tpu_mlir_log.layer_errors(text)]
+    found += [
+        (it.cosine, (it.node,)) for table in pulsar2_texts.precision_tables(text) for it in pulsar2_texts.layers(table)
+    ]
+    if not found:
+        raise OptionError(
+            english(
+                "{file} has no table of errors that is known: give what RKNN's accuracy_analysis, TPU-MLIR's "
+                "run_qtable or pulsar2's precision analysis prints.",
+                file=file,
+            )
+        )
+    return [names for _, names in sorted(found, key=lambda it: it[0])]

@@ -7,7 +7,7 @@ model. Nothing here knows a compiler. Start with a short family, such as `famili
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.apply import apply, names_in, replaced, unused_prefix
-from onnxbisect.rewrites.registry import BrokenRules, Installed, installed
+from onnxbisect.rewrites.families import BrokenRules, Installed, installed
 from onnxbisect.rewrites.rewriting import Rewrite, RuleRefusal, candidates, judged, rewrite
 from onnxbisect.rewrites.rule import ANY_OP, Bound, Domain, NotApplicable, Replacement, Rule, pytorch, rule
 from onnxbisect.rewrites.site import Site
