@@ -49,6 +49,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     form.constants_to_initializers,
     form.copy_shared_weights,
     declarations.correct_declared_types,
+    declarations.floats_in_float32,
     lower_opset,
     form.raise_opset,
     *BY_RULES,

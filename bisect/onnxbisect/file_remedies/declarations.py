@@ -1,12 +1,18 @@
 """What a file declares: its inputs, the types and shapes of its tensors, the order of its nodes."""
 
-import onnx
+from collections.abc import Iterator
 
-from onnxbisect.file_remedies.remedy import File, RemediedFile, copied, file_remedy, set_nodes
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from onnxbisect.exactness import Exactness
+from onnxbisect.file_remedies.remedy import LARGEST_FILE, File, RemediedFile, copied, file_remedy, set_nodes
 from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.external import array_of, tensors
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
-from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.scopes import bodies, constant_names, every_node
 from onnxbisect.preflight import ToolLimits, contradict, type_text
 from onnxbisect.rewrites import NotApplicable
 
@@ -110,6 +116,73 @@ def correct_declared_types(file: File, limits: ToolLimits) -> RemediedFile:
         if value.name in wrong:
             value.type.CopyFrom(file.types[value.name])
     return RemediedFile(proto=result, sentence=f"{count(len(wrong), 'declared type')} corrected")
+
+
+#: Types that few NPUs compute in, and their names.
+_OTHER_FLOATS = {TensorProto.DOUBLE: "double", TensorProto.BFLOAT16: "bfloat16"}
+#: Attributes that name an element type.
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type")
+
+
+@file_remedy("floats-in-float32", answers="double-tensors bfloat16-tensors", exactness=Exactness.ROUNDING)
+def floats_in_float32(file: File, limits: ToolLimits) -> RemediedFile:
+    """Tensors of double and bfloat16 made float32, inputs and outputs as well."""
+    result = copied(file.proto)
+    at_boundary = any(_is_other(value.type) for value in (*result.graph.input, *result.graph.output))
+    found = {_made_float32(value.type) for value in _declared(result)} - {0}
+    for tensor in tensors(result):
+        if tensor.data_type in _OTHER_FLOATS:
+            found.add(tensor.data_type)
+            array = array_of(tensor, file.folder)
+            with np.errstate(over="ignore"):
+                narrow = array.astype(np.float32)
+            if not np.array_equal(np.isfinite(narrow), np.isfinite(array.astype(np.float64))):
+                raise NotApplicable(f"'{tensor.name}' has numbers beyond float32")
+            tensor.CopyFrom(numpy_helper.from_array(narrow, tensor.name))
+    for node in every_node(result):
+        for attribute in node.attribute:
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHER_FLOATS:
+                found.add(attribute.i)
+                attribute.i = TensorProto.FLOAT
+    if not found:
+        raise NotApplicable("the file has neither double nor bfloat16 tensors")
+    if result.ByteSize() > LARGEST_FILE:
+        raise NotApplicable("the file would be larger than 2 GB")
+    types = {}
+    for name, kind in file.types.items():
+        if _is_other(kind):
+            types[name] = onnx.TypeProto()
+            types[name].CopyFrom(kind)
+            _made_float32(types[name])
+    names = " and ".join(text for kind, text in _OTHER_FLOATS.items() if kind in found)
+    also = ", of inputs and outputs as well" if at_boundary else ""
+    return RemediedFile(proto=result, sentence=f"{names} tensors made float32{also}", types=types)
+
+
+def _declared(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """What the main graph, its subgraphs and the functions declare."""
+    graphs = [model.graph, *(body for node in every_node(model) for body in bodies(node))]
+    for graph in graphs:
+        yield from (*graph.input, *graph.output, *graph.value_info)
+    for function in model.functions:
+        yield from function.value_info
+
+
+def _is_other(kind: onnx.TypeProto) -> bool:
+    return kind.tensor_type.elem_type in _OTHER_FLOATS
+
+
+def _made_float32(kind: onnx.TypeProto) -> int:
+    """Change a type in place; returns the element type that it had, or 0 where it stays."""
+    if kind.HasField("sequence_type"):
+        return _made_float32(kind.sequence_type.elem_type)
+    if kind.HasField("optional_type"):
+        return _made_float32(kind.optional_type.elem_type)
+    before = kind.tensor_type.elem_type
+    if before not in _OTHER_FLOATS:
+        return 0
+    kind.tensor_type.elem_type = TensorProto.FLOAT
+    return before
 
 
 @file_remedy("declare-shapes", answers="")

@@ -63,6 +63,12 @@ def double_tensors(subject: InspectedModel) -> CheckResult | None:
     return _tensors((*subject.of_dtype(TensorProto.DOUBLE), *weights), "float64")
 
 
+def bfloat16_tensors(subject: InspectedModel) -> CheckResult | None:
+    """Activations and weights of bfloat16."""
+    weights = tuple(t.name for t in subject.graph.initializer if t.data_type == TensorProto.BFLOAT16)
+    return _tensors((*subject.of_dtype(TensorProto.BFLOAT16), *weights), "bfloat16")
+
+
 def half_bfloat_weights(subject: InspectedModel) -> CheckResult | None:
     """Weights of float16 or bfloat16, and casts from bfloat16."""
     halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -298,6 +304,7 @@ CHECKS = {
     "int64-tensors": int64_tensors,
     "int64-out-of-int32": int64_out_of_int32,
     "double-tensors": double_tensors,
+    "bfloat16-tensors": bfloat16_tensors,
     "bool-tensors": bool_tensors,
     "half-bfloat-weights": half_bfloat_weights,
     "quantized-ops": quantized_ops,

@@ -8,12 +8,12 @@ from zlib import crc32
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.language import quoted
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.runnable import Fill, Sample, feed
+from onnxbisect.model.runnable import Fill, Sample, fed_dtype, feed
 from onnxbisect.model.scopes import constant_names
 
 #: Zeros, ties, saturation, denormal and large numbers. No infinity and NaN: most models turn all outputs into NaN.
@@ -29,13 +29,14 @@ def random_feeds(inputs: Sequence[onnx.ValueInfoProto], count: int) -> Iterator[
     Raises ModelError for an input that is not a tensor.
     """
     for number in range(count):
-        yield {value.name: _random(value, number) for value in inputs}
+        yield {value.name: _held(value, _random(value, number)) for value in inputs}
 
 
 def edge_feeds(inputs: Sequence[onnx.ValueInfoProto], count: int, edges: Sequence[float] = EDGES) -> Iterator[Sample]:
     """Like `random_feeds`, with edge values in a quarter of the places of float inputs."""
     for number in range(count):
-        yield {value.name: _with_edges(_random(value, number), edges, _seed(value, number)) for value in inputs}
+        arrays = {value.name: _with_edges(_random(value, number), edges, _seed(value, number)) for value in inputs}
+        yield {value.name: _held(value, arrays[value.name]) for value in inputs}
 
 
 def _random(value: onnx.ValueInfoProto, number: int) -> np.ndarray:
@@ -46,6 +47,13 @@ def _random(value: onnx.ValueInfoProto, number: int) -> np.ndarray:
         return array
     random = np.random.default_rng(_seed(value, number))
     return np.asarray(random.normal(size=array.shape) * _SPREAD).astype(array.dtype)
+
+
+def _held(value: onnx.ValueInfoProto, array: np.ndarray) -> np.ndarray:
+    """The numbers that the input's type holds: those of bfloat16 in an array of float32."""
+    if value.type.tensor_type.elem_type != TensorProto.BFLOAT16:
+        return array
+    return array.astype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)).astype(array.dtype)
 
 
 def _with_edges(array: np.ndarray, edges: Sequence[float], seed: int) -> np.ndarray:
@@ -119,7 +127,7 @@ def in_form_of(repaired: onnx.ModelProto, original: onnx.ModelProto, sample: Sam
         array = changed.pop(before.name)
         old, wanted = before.type.tensor_type, after.type.tensor_type
         if old.elem_type != wanted.elem_type:
-            array = array.astype(helper.tensor_dtype_to_np_dtype(wanted.elem_type))
+            array = array.astype(fed_dtype(wanted.elem_type))
         more = len(wanted.shape.dim) - array.ndim
         changed[after.name] = array.reshape((1,) * more + array.shape if more >= 0 else _joined(array.shape, -more))
     return changed
@@ -141,4 +149,4 @@ def in_form(array: np.ndarray, declared: onnx.ValueInfoProto, before: onnx.Value
         array = array.reshape(shape) if array.shape == _joined(shape, -more) else array
     if new.elem_type == old.elem_type:
         return array
-    return array.astype(helper.tensor_dtype_to_np_dtype(old.elem_type))
+    return array.astype(fed_dtype(old.elem_type))

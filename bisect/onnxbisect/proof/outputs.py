@@ -28,8 +28,8 @@ class OutputDifference:
 
     `absolute` is the largest difference between finite numbers, `relative` the same divided by the largest finite
     magnitude before. `unlike` counts elements of which only one is NaN or infinite, or both are infinite with different
-    signs. `beyond` counts all elements outside the tolerance, including those. `loose` counts elements whose leeway is
-    larger than the tolerance. `form` describes a difference in dtype or shape; of other shapes and sorts the other
+    signs. `beyond` counts all elements outside the tolerance, including those. `unsettled` counts elements whose leeway
+    is larger than the tolerance. `form` describes a difference in dtype or shape; of other shapes and sorts the other
     fields are then not measured.
     """
 
@@ -39,13 +39,13 @@ class OutputDifference:
     relative: float = 0.0
     unlike: int = 0
     beyond: int = 0
-    loose: int = 0
+    unsettled: int = 0
     form: str = ""
 
     @property
     def agrees(self) -> bool:
         """Whether every element is within the tolerance, and most of them are so without a leeway."""
-        return not self.beyond and not self.form and 2 * self.loose <= self.elements
+        return not self.beyond and not self.form and 2 * self.unsettled <= self.elements
 
     def worst(self, other: "OutputDifference") -> "OutputDifference":
         """Combine the differences of one output in two samples: the worse of each number."""
@@ -56,7 +56,7 @@ class OutputDifference:
             relative=max(self.relative, other.relative),
             unlike=self.unlike + other.unlike,
             beyond=self.beyond + other.beyond,
-            loose=self.loose + other.loose,
+            unsettled=self.unsettled + other.unsettled,
             form=self.form or other.form,
         )
 
@@ -101,7 +101,7 @@ def difference(
         relative=apart / largest if largest else apart and inf,
         unlike=int(unlike.sum()),
         beyond=int(beyond.sum()),
-        loose=0 if leeway is None else int((leeway > allowed).sum()),
+        unsettled=0 if leeway is None else int((leeway > allowed).sum()),
         form=form,
     )
 

@@ -268,17 +268,17 @@ class OrtProver:
         for bit differ by more than is `allowed`, they have the leeway that the original, run again, shows.
         """
         found = {name: difference(name, *pair, allowed[name]) for name, pair in pairs.items()}
-        loose = [
+        apart = [
             name
             for name, it in found.items()
             if not (it.agrees or it.form or it.unlike or allowed[name] == BIT_FOR_BIT)
         ]
-        if loose:
+        if apart:
             session = original()
             coarse = [it.name for it in self._original.graph.input if it.type.tensor_type.elem_type == _BFLOAT16]
-            before = [pairs[name][0] for name in loose]
-            spaces = leeways(lambda moved: _run(session, loose, moved), sample, before, coarse)
-            for name, leeway in zip(loose, spaces, strict=True):
+            before = [pairs[name][0] for name in apart]
+            spaces = leeways(lambda moved: _run(session, apart, moved), sample, before, coarse)
+            for name, leeway in zip(apart, spaces, strict=True):
                 found[name] = difference(name, *pairs[name], allowed[name], leeway)
         for it in found.values():
             _take(worst, it)
