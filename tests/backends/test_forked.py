@@ -86,6 +86,28 @@ def test_a_process_that_is_killed_from_outside_is_started_again(tmp_path: Path) 
     assert forked(work, ALLOWED).notes == ("done",)
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_process_that_stands_still_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """As one that waits for a lock which another thread held at the fork."""
+    monkeypatch.setattr("onnxbisect_backends.probing.forked._STILL", 0.5)
+
+    def work() -> Established:
+        begun = len(list(tmp_path.iterdir()))
+        (tmp_path / str(begun)).touch()
+        if begun < times:
+            time.sleep(30)
+        return nothing()
+
+    if times == 1:
+        assert forked(work, ALLOWED).notes == ("done",)
+        return
+    with pytest.raises(ExceededError, match=r"^stood still for 0 s$"):
+        forked(work, ALLOWED)
+    assert len(list(tmp_path.iterdir())) == times
+
+
 def children() -> str:
     """Those of this process, and those that have ended and were not waited for."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text()

@@ -23,8 +23,11 @@ _RESULT, _REFUSAL, _MEMORY, _FAULT = b"R", b"E", b"M", b"F"
 
 #: Wall time limit, as a multiple of `Allowance.seconds`: on a busy machine, a process waits for a CPU.
 _IDLE = 5
-#: How often the work is begun again because somebody killed the process: that says nothing about the model.
-_MOST_KILLED = 3
+#: How often the work is begun where somebody killed the process, or it stood still, which says nothing of the model.
+_MOST_BEGUN = 3
+#: Seconds after which a process that sleeps and uses no CPU stands still: it waits for a lock that another thread held
+#: at the fork, such as one of onnxruntime's, and that nobody releases there.
+_STILL = 5.0
 
 
 def forked(work: Callable[[], Established], allowance: Allowance) -> Established:
@@ -36,9 +39,14 @@ def forked(work: Callable[[], Established], allowance: Allowance) -> Established
     """
     if sys.platform != "linux":
         return work()
-    for _ in range(_MOST_KILLED):
+    for number in range(_MOST_BEGUN):
         before = oom_kills()
-        answer, status = _ended(work, allowance)
+        try:
+            answer, status = _ended(work, allowance)
+        except _StoodStillError:
+            if number + 1 < _MOST_BEGUN:
+                continue
+            raise
         if answer or status != -signal.SIGKILL or oom_kills() != before:
             break
     kind, content = answer[:1], answer[1:]
@@ -54,8 +62,12 @@ def forked(work: Callable[[], Established], allowance: Allowance) -> Established
     raise ExceededError(how)
 
 
+class _StoodStillError(ExceededError):
+    """The process waited, and used no CPU."""
+
+
 def _ended(work: Callable[[], Established], allowance: Allowance) -> tuple[bytes, int]:
-    """What one process wrote, and its exit status. Raises ExceededError if it takes too long."""
+    """What one process wrote, and its exit status. Raises ExceededError if it takes too long, or stands still."""
     source, sink = os.pipe()
     parent = os.getpid()
     with warnings.catch_warnings():  # Python warns if there are threads; the child uses none of their locks
@@ -81,9 +93,11 @@ def _ended(work: Callable[[], Established], allowance: Allowance) -> tuple[bytes
 def _read(source: int, child: int, seconds: float) -> bytes | None:
     """All bytes that the process writes until it ends; None if it takes too long.
 
-    It takes too long after `seconds` of both wall time and CPU time, or `_IDLE` times as much wall time.
+    It takes too long after `seconds` of both wall time and CPU time, or `_IDLE` times as much wall time. Raises
+    _StoodStillError if it sleeps, and used no CPU for `_STILL` seconds.
     """
-    began = time.monotonic()
+    began = moved = time.monotonic()
+    before = -1.0
     answer = bytearray()
     poll = select.poll()
     poll.register(source, select.POLLIN)
@@ -91,10 +105,14 @@ def _read(source: int, child: int, seconds: float) -> bytes | None:
         passed = time.monotonic() - began
         fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
         worked = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # CPU seconds of all its threads
+        if worked > before or fields[0] != "S":
+            moved, before = time.monotonic(), worked
+        elif time.monotonic() - moved > _STILL:
+            raise _StoodStillError(f"stood still for {_STILL:.0f} s")
         left = seconds - min(passed, worked)
         if left <= 0 or passed > seconds * _IDLE:
             return None
-        if poll.poll(max(left, 0.1) * 1000):
+        if poll.poll(min(max(left, 0.1), _STILL / 4) * 1000):
             data = os.read(source, 1 << 20)
             if not data:
                 return bytes(answer)
