@@ -239,7 +239,8 @@ class OrtProver:
             bounds: dict[str, Tolerance] = {}
             for candidate in chosen:
                 outside = self._outside(candidate, {**sample, **values})
-                if outside and number >= self._referred.usual:  # edge values are made up: they are not the user's
+                # edge values are made up, and say nothing of the user's; but something has to be in the domain
+                if outside and 0 < self._referred.usual <= number:
                     self._beyond.setdefault(candidate.key, set()).add(number)
                     continue
                 if outside:
