@@ -360,6 +360,7 @@ def test_a_store_that_does_not_answer_is_not_asked_by_everybody(
         return time.monotonic() - began
 
     s3_server.process.send_signal(signal.SIGSTOP)
+    os.waitpid(s3_server.process.pid, os.WUNTRACED)  # it may answer one more request until all its threads are stopped
     try:
         with pytest.raises(FilesUnreachableError):
             files.check()
