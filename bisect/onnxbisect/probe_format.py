@@ -21,6 +21,8 @@ class ProbeFormat:
     `unwritten_defaults`: attributes, as `Op.attribute`, that are exempt from this, and removed where they have their
     default. `constants_as_initializers`: Constant nodes become initializers. `covered`: op types that the target
     rejects where they make a graph output; a Relu is appended there, except where the output is the model's own.
+    `accompanied`: op types that the target takes only where the file has no others; a piece of nothing else gets a Relu
+    behind each float output.
     `folds`: the target computes constants before it looks at the ops. If it does not, probes include the producers of
     computed constants (`onnxbisect.cut.required_producers`), and outputs that would get lost are kept
     (`onnxbisect.cut.output_guard`).
@@ -42,6 +44,7 @@ class ProbeFormat:
     unwritten_defaults: tuple[str, ...] = ()
     constants_as_initializers: bool = False
     covered: tuple[str, ...] = ()
+    accompanied: tuple[str, ...] = ()
     folds: bool = True
 
     @property

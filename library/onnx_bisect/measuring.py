@@ -235,7 +235,8 @@ class Sweep:
         """The model; None if the compiler does not accept its inputs, so that its answer would not be about the op."""
         covered = onnx.ModelProto()
         covered.CopyFrom(model)
-        guard_outputs(covered.graph, self.description.probe_format.covered, own=())
+        probe_format = self.description.probe_format
+        guard_outputs(covered.graph, (*probe_format.covered, *probe_format.accompanied), own=())
         with tempfile.TemporaryDirectory(prefix="question-", dir=self.folder) as folder:
             path = Path(folder) / "model.onnx"
             onnx.save(covered, path)
@@ -245,7 +246,7 @@ class Sweep:
                 return None
         if loaded.model.unbound and not self.description.dynamic_shapes:
             return None
-        dtypes, inputs = self.description.probe_format.input_dtypes, loaded.model.proto.graph.input
+        dtypes, inputs = probe_format.input_dtypes, loaded.model.proto.graph.input
         return loaded if dtypes is None or all(runtime_dtype(it.type) in dtypes for it in inputs) else None
 
     def _prober(self, loaded: LoadedModel) -> Prober:

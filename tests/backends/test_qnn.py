@@ -120,6 +120,24 @@ def second_output() -> onnx.ModelProto:
     return model(nodes)
 
 
+@pytest.mark.compiler
+@pytest.mark.parametrize("between", [True, False], ids=["between", "last"])
+def test_a_function_that_it_takes_only_alone_is_the_one_culprit(tmp_path: Path, between: bool) -> None:
+    """It was one with each of its neighbours, after 70 calls: Mish alone is inlined, and passes."""
+    usable()
+    behind = [node("Sin", "b", "c"), node("Abs", "c", "y")] if between else []
+    nodes = [node("Relu", "x", "a"), node("Mish", "a", "b" if between else "y"), *behind]
+    onnx.save(model(nodes, opset=18), tmp_path / "model.onnx")
+    onnx.save(model([node("Mish", "x", "y")], opset=18), tmp_path / "alone.onnx")
+
+    report = onnx_bisect.diagnose(tmp_path / "model.onnx", backend="qnn", cache=False).report
+
+    assert [(culprit["ops"], len(culprit["occurrences"])) for culprit in report["culprits"]] == [(["Mish"], 1)]
+    assert report["certificate"]["status"] == "proven"
+    assert "type: Mish" in report["culprits"][0]["message"]
+    assert onnx_bisect.diagnose(tmp_path / "alone.onnx", backend="qnn", cache=False).verdict is Status.PASS
+
+
 def inserted() -> onnx.ModelProto:
     """onnxruntime puts a Transpose before the Resize and one behind it, and QNN lists them too."""
     nodes = [

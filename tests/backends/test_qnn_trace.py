@@ -104,3 +104,12 @@ def test_a_trace_that_is_missing_or_broken_tells_nothing(tmp_path: Path, text: s
 )
 def test_a_log_without_such_a_line_tells_nothing(log: str) -> None:
     assert read_support(log) == Support()
+
+
+def test_what_is_compiled_already_is_not_refused(tmp_path: Path) -> None:
+    """Once QNN has taken some nodes, onnxruntime inlines a function, and shows QNN all of the graph again."""
+    taken = "QNNExecutionProvider.virtual_117084470056821513_1"
+
+    told = support(tmp_path, probe(tmp_path, {"relu": "Relu", "mish": "Mish"}), [(f"{taken}_0", taken, FAILED)])
+
+    assert told.refused == ()

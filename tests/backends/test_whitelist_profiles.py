@@ -23,7 +23,7 @@ COUNTS = {
     "pulsar2-ax637": 95,
     "pulsar2-ax650": 94,
     "pulsar2-m57": 95,
-    "qnn-2.7.0-measured": 122,
+    "qnn-2.7.0-measured": 120,
     "rknn-2.1.0": 89,
     "rknn-2.3.2-measured": 101,
     "tpu-mlir-1.30.2": 129,

@@ -258,3 +258,31 @@ def test_what_ends_the_model_is_another_question_than_its_like_inside(tmp_path: 
     assert plain.key(1 << inner) == plain.key(1 << last)
     assert keyer.key(1 << inner) == plain.key(1 << inner)
     assert keyer.key(1 << last) != keyer.key(1 << inner)
+
+
+def test_a_piece_of_ops_that_a_target_takes_only_alone_has_company(tmp_path: Path) -> None:
+    """At the model's end, too; not the model that is nothing else, which the target takes."""
+    model = read(
+        tmp_path,
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[2] x) => (float[2] y) { a = Abs(x)  b = Mish(a)  y = Mish(b) }""",
+    )
+    probe_format = ProbeFormat(accompanied=("Mish",))
+
+    def ops(model: Model, *names: str) -> list[str]:
+        units = sum(1 << model.unit_of_node[f"make_{name}"] for name in names)
+        piece = Cutter(model).cut(units, probe_format)
+        onnx.checker.check_model(piece.proto, full_check=True)
+        assert [piece.original(name) for name in output_names(piece.proto)] == [names[-1]]
+        return [node.op_type for node in piece.proto.graph.node]
+
+    assert ops(model, "b") == ["Mish", "Relu"]
+    assert ops(model, "y") == ["Mish", "Relu"]
+    assert ops(model, "b", "y") == ["Mish", "Mish", "Relu"]
+    assert ops(model, "a", "b") == ["Abs", "Mish"]
+    whole = read(
+        tmp_path,
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[2] x) => (float[2] y) { y = Mish(x) }""",
+    )
+    assert ops(whole, "y") == ["Mish"]

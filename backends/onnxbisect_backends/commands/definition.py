@@ -110,6 +110,7 @@ class ProbeFormatTable(_Table):
     unwritten_defaults: tuple[str, ...] = ()
     constants_as_initializers: bool = False
     covered: tuple[str, ...] = ()
+    accompanied: tuple[str, ...] = ()
     folds: bool = True
 
 

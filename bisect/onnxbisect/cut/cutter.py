@@ -19,7 +19,7 @@ from onnx.utils import Extractor
 
 from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.frame import Framer, Wishes
-from onnxbisect.cut.output_guard import guard_outputs, join_outputs
+from onnxbisect.cut.output_guard import accompany, guard_outputs, join_outputs
 from onnxbisect.cut.packed_boundary import pack_boundary
 from onnxbisect.cut.wiring import Functions, Weights, Wiring, read_wiring
 from onnxbisect.cut.write import Piece
@@ -219,6 +219,8 @@ class Cutter:
         proto.functions.extend(self._functions.pick(functions))
         proto.opset_import.extend(opset for opset in self._model.proto.opset_import if opset.domain in domains)
         covered = guard_outputs(graph, probe_format.covered, self._own_ends) if probe_format.covered else {}
+        if not everything:
+            covered |= accompany(graph, probe_format.accompanied)
         if not probe_format.folds and not everything:
             covered |= join_outputs(graph, self._own_ends)
         renamed = {new: covered.get(old, old) for new, old in apply_format(proto, probe_format).items()}

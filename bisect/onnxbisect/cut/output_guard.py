@@ -84,6 +84,17 @@ def guard_outputs(graph: onnx.GraphProto, ops: Collection[str], own: Collection[
     return new_names
 
 
+def accompany(graph: onnx.GraphProto, ops: Collection[str]) -> dict[str, str]:
+    """Append a Relu to each float output of a graph that has nodes of these types and Constants only.
+
+    Between other nodes the target rejects such a node, and alone it does not, so the verdict would be about the cut.
+    Returns the old name of each guarded output by its new name.
+    """
+    if not ops or not all(_is_one(node, (*ops, "Constant")) for node in graph.node):
+        return {}
+    return guard_outputs(graph, ops, own=())
+
+
 def _is_one(node: onnx.NodeProto, ops: Collection[str]) -> bool:
     return node.op_type in ops and not domain_of(node)
 

@@ -44,6 +44,9 @@ _BOUNDARY_DTYPES = frozenset(name.lower() for name, _ in TensorProto.DataType.it
 #: Tensors of rank 6 are taken only within patterns that become one node of QNN, such as Reshape, Transpose, Reshape.
 _HIGHEST_RANK = 5
 
+#: Ops that onnxruntime inlines as the functions that they are, but not once QNN has compiled another node of the file.
+_INLINED_ALONE = ("Mish", "NegativeLogLikelihoodLoss")
+
 #: The chips of onnxruntime-qnn 2.7.0; for another name it only warns, and prepares for none.
 _CHIPS = (
     *("SC8380XP", "SC8480XP", "SM7675", "SM8325", "SM8350", "SM8450", "SM8475"),
@@ -138,6 +141,7 @@ class QnnBackend:
                 output_dtypes=_BOUNDARY_DTYPES,
                 max_input_rank=_HIGHEST_RANK,
                 max_output_rank=_HIGHEST_RANK,
+                accompanied=_INLINED_ALONE,
             ),
             newest_ir=newest_ir,
             newest_opset=newest_opset,

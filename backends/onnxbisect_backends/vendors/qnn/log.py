@@ -52,6 +52,9 @@ _MOST = 500
 #: Suffixes that onnxruntime's optimiser appends to names of replaced or moved nodes.
 _APPENDED = re.compile(r"(?:_token_\d+|_new_reshape|/duplicated|/\w+Fusion/?)$")
 
+#: Begins the op of nodes that QNN has compiled already, which it lists once it sees what it inlined of another node.
+_COMPILED = "QNNExecutionProvider"
+
 #: The reason given for nodes downstream of a refused one.
 _CONSEQUENCE = "Cannot get shape"
 
@@ -124,6 +127,8 @@ def refused(listed: Sequence[Listed], ops: Mapping[str, str]) -> tuple[RefusedNo
     """The trace's entries under the model's node names, each node once."""
     found: dict[str, RefusedNode] = {}
     for entry in listed:
+        if entry.op_type.startswith(_COMPILED):
+            continue
         node = entry.node_name
         while node and node not in ops:
             shorter = _APPENDED.sub("", node)
