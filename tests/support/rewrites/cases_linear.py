@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 from hypothesis import strategies as st
 
-from support.rewrites.instances import Constant, Instance, case, floats, node, opset, shape
+from support.rewrites.instances import Constant, Instance, case, floats, integers, node, opset, shape
 
 DrawFn = st.DrawFn
 EDGES = (0.0, -0.0, 1.0, -1.0, 1e9, -1e9, 1e-9)
@@ -104,10 +104,22 @@ def _cumsum_of_integers(draw: DrawFn) -> Instance:
     return node("CumSum", np.arange(draw(st.integers(1, 5))), Constant(np.array(0)))
 
 
-@case("cumsum-matmul", _cumsum_of_integers)
+@case("cumsum-integers", lambda draw: node("CumSum", floats(draw, (3,), edges=EDGES), Constant(np.array(0))))
 def _(draw: DrawFn) -> Instance:
+    kind = np.iinfo(draw(st.sampled_from([np.int32, np.int64])))
+    x = integers(draw, shape(draw), kind.min, kind.max).astype(kind.dtype)
+    flags = {"exclusive": draw(st.integers(0, 1)), "reverse": draw(st.integers(0, 1))}
+    axis = draw(st.integers(-x.ndim, x.ndim - 1))
+    return node("CumSum", x, Constant(np.array(axis)), opset=opset(draw, 11, 14, 17), **flags)
+
+
+def _sums(draw: DrawFn) -> Instance:
     x = floats(draw, shape(draw), edges=EDGES)
     axis = draw(st.integers(-x.ndim, x.ndim - 1))
     scale = np.abs(x.astype(np.float64)).sum(axis, keepdims=True) * (x.shape[axis] + 2)
     flags = {"exclusive": draw(st.integers(0, 1)), "reverse": draw(st.integers(0, 1))}
     return node("CumSum", x, Constant(np.array(axis)), opset=opset(draw, 11, 14, 17), scale=scale, **flags)
+
+
+case("cumsum-matmul", _cumsum_of_integers)(_sums)
+case("cumsum-steps", _cumsum_of_integers)(_sums)

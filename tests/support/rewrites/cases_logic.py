@@ -119,6 +119,9 @@ def _logic(op: str):
 case("and-mul", _logic("Or"))(_logic("And"))
 case("or-max", _logic("And"))(_logic("Or"))
 case("xor-sub", _logic("And"))(_logic("Xor"))
+case("equal-int32", lambda draw: node("Equal", *(integers(draw, (3,), 0, 1) for _ in "ab"), opset=opset(draw)))(
+    _logic("Equal")
+)
 case("not-sub", _logic("And"))(lambda draw: node("Not", _bools(draw, shape(draw)), opset=opset(draw)))
 
 

@@ -95,8 +95,8 @@ def _(draw: DrawFn) -> Instance:
     return _pool(draw, "MaxPool", 2, (*FINITE, np.inf, -np.inf), kernel_shape=size, pads=[half] * 4)
 
 
-def _pool_of_any_form(draw: DrawFn, op: str, *, rounds_up: bool = False) -> Instance:
-    spatial = draw(st.integers(1, 3 if op == "MaxPool" else 2))
+def _pool_of_any_form(draw: DrawFn, op: str, *, rounds_up: bool = False, spatial: int = 0) -> Instance:
+    spatial = spatial or draw(st.integers(1, 3 if op == "MaxPool" else 2))
     kernel = [draw(st.integers(2, 4)) for _ in range(spatial)]
     chosen: dict[str, object] = {"kernel_shape": kernel}
     if draw(st.booleans()):
@@ -144,6 +144,16 @@ def _(draw: DrawFn) -> Instance:
 @case("maxpool-slices", lambda draw: _pool(draw, "MaxPool", 2, kernel_shape=[3, 3], auto_pad="SAME_UPPER"))
 def _(draw: DrawFn) -> Instance:
     return _pool_of_any_form(draw, "MaxPool")
+
+
+@case("maxpool3d-maxpool2d", lambda draw: _pool(draw, "MaxPool", 2, kernel_shape=[3, 3]))
+def _(draw: DrawFn) -> Instance:
+    return _pool_of_any_form(draw, "MaxPool", spatial=3)
+
+
+@case("averagepool3d-averagepool2d", lambda draw: _pool(draw, "AveragePool", 2, kernel_shape=[3, 3]))
+def _(draw: DrawFn) -> Instance:
+    return _pool_of_any_form(draw, "AveragePool", spatial=3)
 
 
 @case("averagepool-cascade", lambda draw: _pool(draw, "AveragePool", 2, kernel_shape=[5, 3], strides=[5, 3]))
@@ -276,13 +286,20 @@ def _(draw: DrawFn) -> Instance:
 
 
 def _gridsample(draw: DrawFn, modes: list[str], paddings: list[str]) -> Instance:
-    batch, channels, height, width = (draw(st.integers(1, 4)) for _ in range(4))
-    image = floats(draw, (batch, channels, height, width), edges=(0.0, -0.0, 1e4, np.inf))
-    points = floats(draw, (batch, *shape(draw, 2, 2), 2), spread=0.8, edges=(-1.0, 1.0, 0.0, 0.5, -3.0, 900.0, -900.0))
-    chosen = {"mode": draw(st.sampled_from(modes)), "padding_mode": draw(st.sampled_from(paddings))}
+    batch, spatial = draw(st.integers(1, 4)), draw(st.integers(2, 3))
+    sizes = [draw(st.integers(1, 4)) for _ in range(spatial)]
+    image = floats(draw, (batch, draw(st.integers(1, 4)), *sizes), edges=(0.0, -0.0, 1e4, np.inf))
+    edges = (-1.0, 1.0, 0.0, 0.5, -3.0, 900.0, -900.0)
+    points = floats(draw, (batch, *shape(draw, spatial, spatial), spatial), spread=0.8, edges=edges)
+    # volumes are sampled from operator set 20 on, where the modes have other names
+    names = {"bilinear": "linear", "bicubic": "cubic"} if spatial == 3 else {}
+    mode = draw(st.sampled_from(modes))
+    chosen = {"mode": names.get(mode, mode), "padding_mode": draw(st.sampled_from(paddings))}
     largest = float(np.abs(image[np.isfinite(image)]).max(initial=0))
     corners = draw(st.integers(0, 1))
-    return node("GridSample", image, points, opset=16, align_corners=corners, scale=largest, **chosen)
+    return node(
+        "GridSample", image, points, opset=20 if spatial == 3 else 16, align_corners=corners, scale=largest, **chosen
+    )
 
 
 @case("gridsample-gather", lambda draw: _gridsample(draw, ["bicubic", "bilinear"], ["reflection"]))

@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.rule import AI_HUB, FINITE, OF_PRODUCTS, Bound, executorch, operator, pytorch, rule, tidl
-from onnxbisect.rewrites.site import Site, demand_float32, reduce, reshape, transpose
+from onnxbisect.rewrites.site import INTEGERS, Site, demand_float32, reduce, reshape, slice_axis, transpose
 
 #: Terms of a product that is written out.
 _FEW_TERMS = 16
@@ -87,6 +87,18 @@ def matmul_sum(at: Site) -> str:
     return reduce(at, "ReduceSum", at.op("Mul", a, b), [max(len(left), len(right)) - 1], keepdims=False)
 
 
+def _axis_of_sums(at: Site) -> int:
+    """The axis along which CumSum adds."""
+    shape, axis = at.shape(0), int(at.value(1).ravel()[0])
+    at.demand(-len(shape) <= axis < len(shape), f"axis {axis} does not exist")
+    axis %= len(shape)
+    at.demand(0 < shape[axis] <= _LONGEST, f"the axis has {shape[axis]} elements")
+    return axis
+
+
+_PREFIX_SUMS = "https://doi.org/10.1145/7902.7903"
+
+
 @pytorch("x @ torch.ones(n, n).triu() instead of x.cumsum(-1)")
 @rule(
     "CumSum -> Transpose MatMul",
@@ -99,10 +111,7 @@ def matmul_sum(at: Site) -> str:
 def cumsum_matmul(at: Site) -> str:
     """A product with a triangle of ones."""
     at.demand_dtype(TensorProto.FLOAT)
-    shape, axis = at.shape(0), int(at.value(1).ravel()[0])
-    at.demand(-len(shape) <= axis < len(shape), f"axis {axis} does not exist")
-    axis %= len(shape)
-    at.demand(0 < shape[axis] <= _LONGEST, f"the axis has {shape[axis]} elements")
+    shape, axis = at.shape(0), _axis_of_sums(at)
     triangle = np.triu(np.ones((shape[axis], shape[axis]), np.float32), k=int(at.attribute("exclusive", 0)))
     if at.attribute("reverse", 0):
         triangle = triangle.T
@@ -110,6 +119,50 @@ def cumsum_matmul(at: Site) -> str:
     if axis == len(shape) - 1:
         swapped = list(range(len(shape)))
     return transpose(at, at.op("MatMul", transpose(at, at.input(0), swapped), at.constant(triangle)), swapped)
+
+
+@pytorch("x + F.pad(x, (1, 0))[..., :-1], then by 2, 4, … instead of x.cumsum(-1)")
+@rule("CumSum -> Slice Concat Add", Exactness.EXACT, rank=19, source=_PREFIX_SUMS)
+def cumsum_integers(at: Site) -> str:
+    """Integers plus those one place before, the sums plus those two places before, and so on (Hillis and Steele)."""
+    at.demand_dtype(*INTEGERS)
+    return _sums_by_steps(at)
+
+
+@pytorch("x + F.pad(x, (1, 0))[..., :-1], then by 2, 4, … instead of x.cumsum(-1)")
+@rule(
+    "CumSum -> Slice Concat Add",
+    Exactness.ROUNDING,
+    Bound(epsilons=1, of="the sum of all magnitudes along the axis, times their number plus 2", absolute=1e-37),
+    rank=19,
+    source=_PREFIX_SUMS,
+)
+def cumsum_steps(at: Site) -> str:
+    """Numbers plus those one place before, the sums plus those two places before, and so on (Hillis and Steele)."""
+    at.demand_dtype(TensorProto.FLOAT)
+    return _sums_by_steps(at)
+
+
+def _sums_by_steps(at: Site) -> str:
+    shape, axis = at.shape(0), _axis_of_sums(at)
+    length, reverse = shape[axis], bool(at.attribute("reverse", 0))
+
+    def moved(tensor: str, places: int) -> str:
+        """Zeros, and the tensor without as many at the other end."""
+        zeros = at.constant(np.zeros([*shape[:axis], places, *shape[axis + 1 :]], at.value_dtype(0)))
+        if places == length:
+            return zeros
+        first = places if reverse else 0
+        kept = slice_axis(at, tensor, axis, first, first + length - places)
+        return at.op("Concat", *((kept, zeros) if reverse else (zeros, kept)), axis=axis)
+
+    sums, step = at.input(0), 1
+    if at.attribute("exclusive", 0):
+        sums = moved(sums, 1)
+    while step < length:
+        sums = at.op("Add", sums, moved(sums, step))
+        step *= 2
+    return sums if sums != at.input(0) else at.op("Identity", sums)
 
 
 _TERM = re.compile(r"([A-Za-z]*)(\.\.\.)?([A-Za-z]*)")

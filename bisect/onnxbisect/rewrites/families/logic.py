@@ -174,6 +174,14 @@ def greater_less(at: Site) -> str:
     return at.op(turned[at.node.op_type], at.input(1), at.input(0))
 
 
+@pytorch("a.int() == b.int() instead of a == b of two masks")
+@rule("Equal -> Cast Equal", Exactness.EXACT, rank=28, source=operator("Equal"))
+def equal_int32(at: Site) -> str:
+    """Booleans compared as 0 and 1."""
+    at.demand_dtype(TensorProto.BOOL)
+    return at.op("Equal", *(cast(at, name, TensorProto.INT32) for name in at.inputs()))
+
+
 def _numbers(at: Site) -> list[str]:
     """The inputs, booleans, as 0 and 1."""
     return [cast(at, name, TensorProto.FLOAT) for name in at.inputs()]

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.families.convolution import written, written_pads
 from onnxbisect.rewrites.rule import NO_NAN, OF_PRODUCTS, SIGN_OF_ZERO, Bound, operator, pytorch, rule, tidl
-from onnxbisect.rewrites.site import Site, slice_axis
+from onnxbisect.rewrites.site import Site, reshape, slice_axis
 
 #: Slices that are made of a pool.
 _MOST_SLICES = 32
@@ -150,6 +150,52 @@ def maxpool_slices(at: Site) -> str:
         parts = [slice_axis(at, tensor, number, place, place + end, axis.stride) for place in places]
         tensor = at.op("Max", *parts) if len(parts) > 1 else parts[0]
     return tensor
+
+
+@pytorch("F.max_pool2d over height and width, then over depth, instead of F.max_pool3d(x, k)")
+@rule(
+    "MaxPool -> Reshape MaxPool",
+    Exactness.ROUNDING,
+    Bound(note="which NaN a MaxPool of onnxruntime passes over depends on their order; the sign of zero may differ"),
+    rank=12,
+    source=operator("MaxPool"),
+)
+def maxpool3d_maxpool2d(at: Site) -> str:
+    """A pool of three axes: over the last two, then over the first."""
+    return _one_axis_after_two(at)
+
+
+@pytorch("F.avg_pool2d over height and width, then over depth, instead of F.avg_pool3d(x, k)")
+@rule("AveragePool -> Reshape AveragePool", Exactness.ROUNDING, OF_PRODUCTS, rank=12, source=operator("AveragePool"))
+def averagepool3d_averagepool2d(at: Site) -> str:
+    """A pool of three axes: over the last two, then over the first, whose means are of as many pixels each."""
+    at.demand_dtype(TensorProto.FLOAT)
+    return _one_axis_after_two(at)
+
+
+def _one_axis_after_two(at: Site) -> str:
+    """The pool of height and width in each slice, then of the slices, with a last axis of one pixel."""
+    axes = _axes(at)
+    at.demand(len(axes) == 3, "it has not three spatial axes")
+    at.demand(all(axis.full == axis.count for axis in axes), "sizes are rounded up")
+    at.demand(all(0 not in axis.met() for axis in axes), "a window lies in pads alone")
+    batch, channels = at.shape(0)[:2]
+    depth, height, width = axes
+    spare = _Axis(size=1, kernel=1, stride=1, dilation=1, before=0, behind=0, count=1)
+    flat = reshape(at, at.input(0), [batch, channels * depth.size, height.size, width.size])
+    deep = reshape(at, _pool2d(at, flat, height, width), [batch, channels, depth.size, height.count * width.count])
+    return reshape(at, _pool2d(at, deep, depth, spare), at.output_shape())
+
+
+def _pool2d(at: Site, tensor: str, *axes: _Axis) -> str:
+    """The pool of the node over two axes."""
+    kept: dict[str, Any] = {"kernel_shape": [axis.kernel for axis in axes], "strides": [axis.stride for axis in axes]}
+    kept["pads"] = [*(axis.before for axis in axes), *(axis.behind for axis in axes)]
+    if at.has_attribute("dilations"):
+        kept["dilations"] = [axis.dilation for axis in axes]
+    if at.has_attribute("count_include_pad"):
+        kept["count_include_pad"] = at.attribute("count_include_pad", 0)
+    return at.op(at.node.op_type, tensor, **kept)
 
 
 @pytorch("(F.avg_pool2d(x * x, k, s) * k * k).sqrt() instead of F.lp_pool2d(x, 2, k, s)")

@@ -1,10 +1,12 @@
-"""GridSample of images as arithmetic and Gather, DeformConv by GridSample, AffineGrid as a product.
+"""GridSample of images and volumes as arithmetic and Gather, DeformConv by GridSample, AffineGrid as a product.
 
 The coordinates of GridSample are computed as onnxruntime computes them, bit for bit, so that they fall between the
 same pixels.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -50,37 +52,42 @@ def gridsample_gather(at: Site) -> str:
     at.demand_dtype(TensorProto.FLOAT)
     at.demand_dtype(TensorProto.FLOAT, slot=1)
     mode, padding = at.attribute("mode", _LINEAR[0]), at.attribute("padding_mode", "zeros")
-    at.demand(len(at.shape(0)) == 4, "it does not sample an image")
+    batch, channels, *sizes = at.shape(0)
+    at.demand(len(sizes) in (2, 3), "it samples neither an image nor a volume")
     at.demand(mode in (*_LINEAR, _NEAREST), f"the mode is {mode}")
     at.demand(padding in ("zeros", "border"), f"the padding is {padding}")
-    batch, channels, height, width = at.shape(0)
     at.demand(0 not in (*at.shape(0), *at.shape(1)), "a tensor is empty")
-    image, rim = at.input(0), int(padding == "zeros")
+    image, rim, spatial = at.input(0), int(padding == "zeros"), len(sizes)
     if rim:  # points outside fall on a rim of zeros
-        image = at.op("Pad", image, at.integers([0, 0, 1, 1, 0, 0, 1, 1]))
-    x, y = (
+        image = at.op("Pad", image, at.integers([0, 0, *[1] * spatial] * 2))
+    axes = [
         _Axis(pixels=_in_pixels(at, number, length), length=length + 2 * rim)
-        for number, length in enumerate((width, height))
-    )
+        for number, length in enumerate(reversed(sizes))
+    ][::-1]
     # a list of pixels, each with its channels: batches follow one another
-    pixels = reshape(at, transpose(at, image, [0, 2, 3, 1]), [batch * y.length * x.length, channels])
+    behind = [batch * prod(axis.length for axis in axes), channels]
+    pixels = reshape(at, transpose(at, image, [0, *range(2, spatial + 2), 1]), behind)
     if mode == _NEAREST:
-        column, row = (_place(at, axis, at.op("Round", axis.pixels), rim) for axis in (x, y))
-        return transpose(at, _looked_up(at, pixels, column, row, x, y), [0, 3, 1, 2])
-    left, top = at.op("Floor", x.pixels), at.op("Floor", y.pixels)
-    rightness, lowness = at.op("Sub", x.pixels, left), at.op("Sub", y.pixels, top)
-    columns, rows = (
-        [_place(at, axis, first, rim), _place(at, axis, at.op("Add", first, at.scalar(1)), rim)]
-        for axis, first in ((x, left), (y, top))
-    )
-    (one, two), (three, four) = ([_looked_up(at, pixels, column, row, x, y) for column in columns] for row in rows)
-    upper, lower = _between(at, one, two, rightness), _between(at, three, four, rightness)
-    return transpose(at, _between(at, upper, lower, lowness), [0, 3, 1, 2])
+        nearest = [_place(at, axis, at.op("Round", axis.pixels), rim) for axis in axes]
+        sampled = _looked_up(at, pixels, axes, nearest)
+    else:
+        first = [at.op("Floor", axis.pixels) for axis in axes]
+        weights = [at.op("Sub", axis.pixels, place) for axis, place in zip(axes, first, strict=True)]
+        pairs = [
+            (_place(at, axis, place, rim), _place(at, axis, at.op("Add", place, at.scalar(1)), rim))
+            for axis, place in zip(axes, first, strict=True)
+        ]
+        corners = [_looked_up(at, pixels, axes, corner) for corner in product(*pairs)]
+        for weight in reversed(weights):
+            corners = [_between(at, *pair, weight) for pair in zip(corners[::2], corners[1::2], strict=True)]
+        (sampled,) = corners
+    return transpose(at, sampled, [0, spatial + 1, *range(1, spatial + 1)])
 
 
 def _in_pixels(at: Site, number: int, length: int) -> str:
-    """One coordinate of the grid in pixels, [batch, height, width, 1]; -1 and 1 are the ends of the image."""
-    grid = at.op("Add", slice_axis(at, at.input(1), 3, number, number + 1), at.scalar(1))
+    """One coordinate of the grid in pixels, [batch, …, 1]; -1 and 1 are the ends of the image."""
+    last = len(at.shape(1)) - 1
+    grid = at.op("Add", slice_axis(at, at.input(1), last, number, number + 1), at.scalar(1))
     if at.attribute("align_corners", 0):
         pixels = at.op("Mul", at.op("Mul", grid, at.scalar(0.5)), at.scalar(length - 1))
     else:
@@ -94,15 +101,16 @@ def _place(at: Site, axis: _Axis, pixel: str, rim: int) -> str:
     return clip(at, moved, 0, axis.length - 1)
 
 
-def _looked_up(at: Site, pixels: str, column: str, row: str, x: _Axis, y: _Axis) -> str:
-    """The channels of pixels, [batch, height, width, channels]."""
-    batch, height, width, _ = at.shape(1)
-    rows = cast(at, row, TensorProto.INT64)
+def _looked_up(at: Site, pixels: str, axes: Sequence[_Axis], places: Sequence[str]) -> str:
+    """The channels of pixels, [batch, …, channels]; `places` are those along each axis, the slowest first."""
+    batch, *points = at.shape(1)[:-1]
+    index = cast(at, places[0], TensorProto.INT64)
     if batch > 1:
-        first = np.arange(batch, dtype=np.int64).reshape(batch, 1, 1, 1) * y.length
-        rows = at.op("Add", rows, at.constant(first))
-    index = at.op("Add", at.op("Mul", rows, at.integers([x.length])), cast(at, column, TensorProto.INT64))
-    return at.op("Gather", pixels, reshape(at, index, [batch, height, width]), axis=0)
+        first = np.arange(batch, dtype=np.int64).reshape(batch, *[1] * (len(points) + 1)) * axes[0].length
+        index = at.op("Add", index, at.constant(first))
+    for axis, place in zip(axes[1:], places[1:], strict=True):
+        index = at.op("Add", at.op("Mul", index, at.integers([axis.length])), cast(at, place, TensorProto.INT64))
+    return at.op("Gather", pixels, reshape(at, index, [batch, *points]), axis=0)
 
 
 def _between(at: Site, one: str, other: str, weight: str) -> str:
