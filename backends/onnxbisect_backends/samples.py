@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.cut.packed_boundary import packed_inputs
+from onnxbisect.model.facts import with_rank
 from onnxbisect.model.runnable import fed_dtype
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.values import TensorValues
@@ -70,9 +71,8 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues,
 def _as_input(array: np.ndarray, value: onnx.ValueInfoProto) -> np.ndarray:
     """The array with the rank and the dtype of this graph input: leading dimensions of 1 more, or joined to one."""
     tensor = value.type.tensor_type
-    missing = len(tensor.shape.dim) - array.ndim if tensor.HasField("shape") else 0
+    shape = with_rank(array.shape, len(tensor.shape.dim)) if tensor.HasField("shape") else array.shape
     dtype = fed_dtype(tensor.elem_type)
-    shape = (1,) * missing + array.shape if missing >= 0 else (-1, *array.shape[1 - missing :])
     # strings as numpy strings, because objects would be pickled
     return array.reshape(shape).astype(str if dtype == np.dtype(object) else dtype, copy=False)
 

@@ -12,7 +12,6 @@ from itertools import count
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnxbisect.cut.frame import Numbers, Rows, renumbered
 from onnxbisect.identities import Identities
@@ -51,7 +50,19 @@ class Canon:
         ordered = colours[order]
         if (ordered[1:] != ordered[:-1]).all():
             return chosen[order]
-        return self._part_by_part(chosen, colours)
+        # Connected components one after the other; within each by colour, or along the wiring where colours tie.
+        part = self._parts(chosen)
+        order = np.lexsort((colours, part))
+        listed, part, colours = chosen[order], part[order], colours[order]
+        fresh = part[1:] != part[:-1]
+        tied = ~fresh & (colours[1:] == colours[:-1])
+        starts = np.concatenate(([0], np.flatnonzero(fresh) + 1))
+        ends = np.append(starts[1:], len(order))
+        for index in np.flatnonzero(np.logical_or.reduceat(np.append(tied, False), starts)).tolist():
+            inside = slice(starts[index], ends[index])
+            listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
+        signature = np.add.reduceat(colours, starts)
+        return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
 
     def _colours(self, chosen: Sequence[int], leaving: Sequence[int]) -> list[int]:
         """Numbers that are equal for units with equal positions in the probe; used only for ordering.
@@ -76,21 +87,6 @@ class Canon:
                 shared[tensor] += hash((colour, slot))
         down.reverse()
         return [hash((colour, row[1](shared))) for colour, row in zip(down, rows, strict=True)]
-
-    def _part_by_part(self, chosen: Numbers, colours: NDArray[np.int64]) -> Numbers:
-        """Connected components one after the other; within each by colour, or along the wiring where colours tie."""
-        part = self._parts(chosen)
-        order = np.lexsort((colours, part))
-        listed, part, colours = chosen[order], part[order], colours[order]
-        fresh = part[1:] != part[:-1]
-        tied = ~fresh & (colours[1:] == colours[:-1])
-        starts = np.concatenate(([0], np.flatnonzero(fresh) + 1))
-        ends = np.append(starts[1:], len(order))
-        for index in np.flatnonzero(np.logical_or.reduceat(np.append(tied, False), starts)).tolist():
-            inside = slice(starts[index], ends[index])
-            listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
-        signature = np.add.reduceat(colours, starts)
-        return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
 
     def _parts(self, chosen: Numbers) -> Numbers:
         """A component number for each unit: equal for units that are connected by tensors."""

@@ -12,7 +12,12 @@ _WORDS: Mapping[str, bool] = {"true": True, "false": False}
 def read_value(text: str) -> InputValue:
     """Parse `16000`, `0.5`, `true`, or several separated by commas; raises ValueError for anything else."""
     words = [word.strip() for word in text.split(",")] if text.strip() else []
-    values = [_scalar(word) for word in words]
+    values: list[bool | int | float] = []
+    for word in words:
+        try:
+            values.append(_WORDS[word.lower()] if word.lower() in _WORDS else int(word))
+        except ValueError:
+            values.append(float(word))
     return values[0] if len(values) == 1 else values
 
 
@@ -20,12 +25,3 @@ def written(value: InputValue) -> str:
     """The text of which `read_value` makes the value."""
     each = value if isinstance(value, Sequence) else [value]
     return ",".join(str(it).lower() if isinstance(it, bool) else repr(it) for it in each)
-
-
-def _scalar(word: str) -> bool | int | float:
-    if word.lower() in _WORDS:
-        return _WORDS[word.lower()]
-    try:
-        return int(word)
-    except ValueError:
-        return float(word)

@@ -5,7 +5,7 @@ They compute something else, so none of them is a repair. One that compiles show
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,9 @@ from onnxbisect.file_remedies import File
 from onnxbisect.file_remedies.lowering import FORMS, OLDEST, lower_opset
 from onnxbisect.file_remedies.remedy import copied, node_copy, set_nodes
 from onnxbisect.model.external import constant_tensor
-from onnxbisect.model.facts import TensorFacts
+from onnxbisect.model.facts import TensorFacts, with_rank
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import domain_of, is_constant, qualified
+from onnxbisect.model.scopes import domain_of, is_constant, qualified, schema_of
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.preflight import ToolLimits
 from onnxbisect.proof import random_feeds
@@ -75,12 +75,9 @@ def neighbours(model: Model, culprit: Row) -> Iterator[Neighbour]:
     if len(start.graph.node) != 1:
         return
     node = start.graph.node[0]
-    try:
-        versions = {entry.domain: entry.version for entry in start.opset_import}
-        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 0), domain_of(node))
-    except onnx.defs.SchemaError:
-        return
-    if schema.inputs:
+    versions = {entry.domain: entry.version for entry in start.opset_import}
+    schema = schema_of(node.op_type, versions.get(node.domain, 0), domain_of(node))
+    if schema is not None and schema.inputs:
         yield from _Neighbours(start, schema, culprit, File.of(model)).found()
 
 
@@ -145,7 +142,9 @@ class _Neighbours:
         rank = len(next(iter(forms.values()), (0, ()))[1])
         if rank in (0, _USUAL_RANK):
             return
-        tensors = {name: (dtype, _of_usual_rank(dims)) for name, (dtype, dims) in forms.items() if len(dims) == rank}
+        tensors = {
+            name: (dtype, with_rank(dims, _USUAL_RANK)) for name, (dtype, dims) in forms.items() if len(dims) == rank
+        }
         node = node_copy(self._node)
         for attribute in node.attribute:
             if attribute.name == "axis" and attribute.i >= 0:
@@ -230,14 +229,6 @@ class _Neighbours:
             if dtype is not None and shape is not None and None not in shape:
                 found[name] = (dtype, tuple(dim or 0 for dim in shape))
         return found
-
-
-def _of_usual_rank(dims: Sequence[int]) -> tuple[int, ...]:
-    """The dimensions at the usual rank: leading ones merged, or ones prepended."""
-    missing = _USUAL_RANK - len(dims)
-    if missing >= 0:
-        return (*[1] * missing, *dims)
-    return (prod(dims[: 1 - missing]), *dims[1 - missing :])
 
 
 def _runs(proto: onnx.ModelProto) -> bool:

@@ -13,9 +13,10 @@ import onnx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxbisect.errors import OptionError
+from onnxbisect.model.scopes import schema_of
 from onnxbisect.report.text import clip, plural, uncoloured
 from onnxbisect_backends.simulator import profiles
-from onnxbisect_backends.simulator.constraints import OMITTED, input_text, schema_of, use_text, value_of
+from onnxbisect_backends.simulator.constraints import OMITTED, input_text, use_text, value_of
 
 #: Most characters of a message in a profile.
 _WORDS = 200

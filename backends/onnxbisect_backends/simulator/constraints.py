@@ -6,12 +6,11 @@ refuses what it cannot read would invent culprits.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-from onnxbisect.model.scopes import bodies, domain_of, is_constant
+from onnxbisect.model.scopes import bodies, domain_of, is_constant, schema_of
 from onnxbisect.model.shapeops import RANDOM
 from onnxbisect_backends.simulator.profiles import (
     AttrConstraint,
@@ -139,15 +138,6 @@ def enter(graph: onnx.GraphProto, *, opsets: Mapping[str, int], outer: GraphScop
         scope.constant.add(sparse.values.name)
         scope.types[sparse.values.name] = TensorType(dtype=sparse.values.data_type, dims=tuple(sparse.dims))
     return scope
-
-
-@lru_cache(maxsize=4096)
-def schema_of(op: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
-    """The schema of an op at an opset version, None where ONNX has none."""
-    try:
-        return onnx.defs.get_schema(op, version, domain)
-    except onnx.defs.SchemaError:
-        return None
 
 
 def _constant_value(node: onnx.NodeProto) -> TensorProto | None:

@@ -10,8 +10,9 @@ import onnx
 from onnx import helper
 
 from onnxbisect.causes.terms import Aspect
+from onnxbisect.model.external import is_external
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.scopes import domain_of, qualified
+from onnxbisect.model.scopes import domain_of, qualified, schema_of
 from onnxbisect.model.variants import ZERO_POINT_SLOTS
 
 _DTYPES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
@@ -67,8 +68,6 @@ def _scalar(value: object) -> str:
 _SMALL = 8
 #: The largest power of two that a dimension is said to be a multiple of: twice what tools align to.
 COARSEST = 128
-#: The largest version that onnx accepts in a schema lookup; a file may claim any version and gets the newest schema.
-_LATEST = (1 << 31) - 1
 
 
 class FeatureSubject(NamedTuple):
@@ -114,17 +113,17 @@ class Features:
             yield FeatureSubject(Aspect.ATTRIBUTE, attribute.name, op), attribute_text(attribute)
             if numbers := attribute_numbers(attribute):
                 yield FeatureSubject(Aspect.LARGEST, attribute.name, op), max(numbers)
-        formal = _formal(node.op_type, self._facts.opsets.get(domain, 0), domain)
+        takes, makes = _formal(node.op_type, self._facts.opsets.get(domain, 0), domain)
         for slot, tensor in enumerate(node.input):
-            name, floats = _slot(formal[0], slot, INPUT)
+            name, floats = _slot(takes, slot, INPUT)
             yield from self._anywhere(tensor, INPUT, floats=floats)
             yield from self._input(tensor, name, op, telling=(domain, node.op_type) not in ZERO_POINT_SLOTS)
             if not self._facts.is_constant(tensor):
                 yield from self._alignment(tensor, name, op)
-        for name in {_slot(formal[0], slot, INPUT)[0] for slot in range(len(node.input), len(formal[0]))}:
+        for name in {_slot(takes, slot, INPUT)[0] for slot in range(len(node.input), len(takes))}:
             yield FeatureSubject(Aspect.SOURCE, name, op), OMITTED
         for slot, tensor in enumerate(node.output):
-            name, floats = _slot(formal[1], slot, OUTPUT)
+            name, floats = _slot(makes, slot, OUTPUT)
             yield from self._anywhere(tensor, OUTPUT, floats=floats)
             yield from self._alignment(tensor, name, op)
 
@@ -153,8 +152,8 @@ class Features:
         if not tensor:
             yield subject, OMITTED
             return
-        made = CONSTANT if self._facts.is_constant(tensor) else COMPUTED
-        yield subject, FOLDED if tensor in self._folded else made
+        constant = self._facts.is_constant(tensor)
+        yield subject, FOLDED if tensor in self._folded else CONSTANT if constant else COMPUTED
         shape = self._facts.shape(tensor)
         yield FeatureSubject(Aspect.RANK, name, op), None if shape is None else len(shape)
         yield FeatureSubject(Aspect.DTYPE, name, op), self._dtype(tensor)
@@ -162,7 +161,9 @@ class Features:
         yield FeatureSubject(Aspect.ELEMENTS, name, op), None if sizes is None else prod(sizes)
         if sizes != []:
             yield FeatureSubject(Aspect.DIMENSION, name, op), None if sizes is None else max(sizes)
-        if telling and self._is_at_hand(tensor) and sizes is not None and prod(sizes) <= _SMALL:
+        held = self._facts.stored(tensor)
+        in_other_file = isinstance(held, onnx.TensorProto) and is_external(held)  # which may be missing
+        if telling and constant and not in_other_file and sizes is not None and prod(sizes) <= _SMALL:
             array = self._facts.value(tensor)
             # As in `model.variants`: values of small weights and biases do not distinguish units.
             if array is not None and (array.dtype.kind in "iub" or array.size == 1):
@@ -180,13 +181,6 @@ class Features:
             subject = FeatureSubject(Aspect.ALIGNMENT, f"dimension {axis} of {name}", op)
             yield subject, gcd(size, COARSEST) if size else None
 
-    def _is_at_hand(self, tensor: str) -> bool:
-        """Whether the tensor is constant and not in an external file, which may be missing."""
-        held = self._facts.stored(tensor)
-        if isinstance(held, onnx.TensorProto) and held.data_location == onnx.TensorProto.EXTERNAL:
-            return False
-        return self._facts.is_constant(tensor)
-
     def _dtype(self, tensor: str) -> str | None:
         kind = self._facts.type(tensor)
         return None if kind is None else dtype_name(kind)
@@ -199,11 +193,8 @@ _Formals = tuple[tuple[str, bool, bool], ...]
 @cache
 def _formal(op: str, version: int, domain: str) -> tuple[_Formals, _Formals]:
     """The formal inputs and outputs of an op; empty where it has no schema."""
-    try:
-        schema = onnx.defs.get_schema(op, min(version, _LATEST), domain)
-    except onnx.defs.SchemaError:
-        return (), ()
-    return _parameters(schema.inputs), _parameters(schema.outputs)
+    schema = schema_of(op, version, domain)
+    return ((), ()) if schema is None else (_parameters(schema.inputs), _parameters(schema.outputs))
 
 
 def _parameters(formals: Iterable[onnx.defs.OpSchema.FormalParameter]) -> _Formals:

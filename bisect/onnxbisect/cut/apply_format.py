@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import onnx
-from onnx import defs, helper
+from onnx import helper
 
 from onnxbisect.cut.neutral_boundary import make_neutral
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.cut.wiring import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_inputs
-from onnxbisect.model.scopes import bodies, domain_of, is_constant, opset_versions
+from onnxbisect.model.scopes import bodies, domain_of, is_constant, opset_versions, schema_of
 from onnxbisect.probe_format import ProbeFormat
 
 #: Ops that take `kernel_shape` from the weight's shape where the attribute is missing.
@@ -152,9 +152,9 @@ def _write_kernel_shapes(graph: onnx.GraphProto, outer: Mapping[str, Sequence[in
 @cache
 def _schema_defaults(op_type: str, domain: str, version: int) -> tuple[onnx.AttributeProto, ...]:
     """The attributes of an operator that have a default value; empty for ops that onnx does not know."""
-    if not version or not defs.has(op_type, version, domain):
+    schema = schema_of(op_type, version, domain)
+    if schema is None:
         return ()
-    schema = defs.get_schema(op_type, version, domain)
     # Attributes without a default, such as the axes of Clip-6 or Resize, mean something when absent: never add them.
     values = (schema.attributes[name].default_value for name in sorted(schema.attributes))
     return tuple(value for value in values if value.type != onnx.AttributeProto.UNDEFINED)

@@ -36,7 +36,13 @@ def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
     for name in names:
         unit = model.unit_of_node.get(name)
         if unit is not None:
-            chosen += [unit, *_others_of_that_name(model, name)]
+            chosen.append(unit)
+            if f"{name}_1" in model.unit_of_node:  # nodes of one name were given others when the file was read
+                alike = [node for node in original(model).graph.node if node.name == name]
+                made = {output for node in alike for output in node.output if output}
+                chosen += [
+                    other for other, it in enumerate(model.units) if not made.isdisjoint(graph.node[it.node].output)
+                ]
         elif name not in constants:
             if held := _holder(graph.node, partial(_is_called, name)):
                 raise CutError(f"The node '{name}' stands inside of {held}")
@@ -44,15 +50,6 @@ def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
     if not chosen:
         raise CutError("Name at least one node that is not a Constant: Constants come with the nodes they feed.")
     return of(chosen)
-
-
-def _others_of_that_name(model: Model, name: str) -> list[int]:
-    """The units whose nodes have this name in the file, too, and were given another one when it was read."""
-    if f"{name}_1" not in model.unit_of_node:
-        return []
-    made = {output for node in original(model).graph.node if node.name == name for output in node.output if output}
-    nodes = model.proto.graph.node
-    return [number for number, unit in enumerate(model.units) if not made.isdisjoint(nodes[unit.node].output)]
 
 
 def _is_called(name: str, node: onnx.NodeProto) -> bool:

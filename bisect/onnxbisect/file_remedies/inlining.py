@@ -97,7 +97,10 @@ class _Inliner:
             node.input[:] = [names.get(name, "") for name in node.input]
             node.output[:] = [names.get(name, "") for name in node.output]
             for body in bodies(node):
-                _scope(body, names, scope)
+                own = {name: f"{scope}{name}" for name in tensor_names(body) if name}
+                rename_tensors(body, own | {name: new for name, new in names.items() if name})
+                for each in walk(body):
+                    each.name = f"{scope}{each.name}" if each.name else ""
             trace(call, node)
             made.append(node)
         return made
@@ -120,12 +123,3 @@ def _fill_in(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]
     for body in bodies(node):
         for inner in body.node:
             _fill_in(inner, attributes)
-
-
-def _scope(body: onnx.GraphProto, names: Mapping[str, str], scope: str) -> None:
-    """Rename what a subgraph reads of the function, and prefix its own tensors and nodes with the scope."""
-    own = {name: f"{scope}{name}" for name in tensor_names(body) if name}
-    rename_tensors(body, own | {name: new for name, new in names.items() if name})
-    for node in walk(body):
-        if node.name:
-            node.name = f"{scope}{node.name}"

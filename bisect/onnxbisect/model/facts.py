@@ -185,6 +185,12 @@ def size_of(kind: onnx.TypeProto | None) -> int | None:
     return byte_size(kind.tensor_type.elem_type, dims_of(kind))
 
 
+def with_rank(shape: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The shape with so many dimensions: with ones in front, or with the leading ones merged."""
+    more = rank - len(shape)
+    return (*[1] * more, *shape) if more >= 0 else (prod(shape[: 1 - more]), *shape[1 - more :])
+
+
 def dims_of(kind: onnx.TypeProto) -> tuple[int, ...]:
     """The dimensions of a tensor type; all must be known."""
     return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)

@@ -1,6 +1,7 @@
 """Resolve names: the default domain, subgraphs of control flow, the outer tensors that they capture; and copies."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 import onnx
@@ -8,6 +9,8 @@ import onnx
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 #: From this opset on Dropout has no `is_test` attribute; from opset 12 on an input turns training on.
 _DROPOUT_SINCE = 7
+#: The largest version that onnx accepts in a schema lookup; a file may claim any version and gets the newest schema.
+_LATEST = (1 << 31) - 1
 #: Domain, name and overload of a model-local function or operator.
 Call = tuple[str, str, str]
 
@@ -20,6 +23,15 @@ def domain_of(node: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProt
 def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """The version of each imported operator set, by domain."""
     return {domain_of(entry): entry.version for entry in imports}
+
+
+@lru_cache(maxsize=4096)
+def schema_of(op: str, version: int, domain: str = "") -> onnx.defs.OpSchema | None:
+    """The schema of an op at an opset version, None where ONNX has none."""
+    try:
+        return onnx.defs.get_schema(op, min(version, _LATEST), domain)
+    except onnx.defs.SchemaError:
+        return None
 
 
 def call_of(node: onnx.NodeProto) -> Call:

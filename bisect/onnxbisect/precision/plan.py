@@ -181,16 +181,6 @@ class _Search:
         self._asked.add(keep)
         return self._scores[keep]
 
-    def _second_look(self, kept: UnitSet) -> UnitSet:
-        """A smaller set by measured errors, of each unit low alone.
-
-        It lies within what reverting the worst units first gives.
-        """
-        own = {unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE) for unit in self._space.order}
-        worst_first = [1 << unit for unit in sorted(own, key=own.__getitem__)]
-        again = self._shortest(worst_first, Why.UNITS)
-        return min(kept, again, key=lambda it: (size(it), self._space.share(it)))
-
     def _cheaper(self, found: MinimalSet) -> MinimalSet:
         """A small set with less work in high precision, where cheaper units do instead of a dear one.
 
@@ -278,7 +268,10 @@ class _Search:
             else:
                 shown.add(rest[0])
                 if look and len(shown) > _FEW and len(units) <= len(shown) * log2(len(units)):
-                    return self._minimal(self._second_look(kept))
+                    # Again by measured errors, of each unit low alone; it lies within what reverting the worst gives.
+                    own = {unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE) for unit in units}
+                    again = self._shortest([1 << unit for unit in sorted(own, key=own.__getitem__)], Why.UNITS)
+                    return self._minimal(min(kept, again, key=lambda it: (size(it), self._space.share(it))))
                 rest = [*rest[1:], rest[0]]
                 needed += 1
         return MinimalSet(ending=PrecisionEnding.MINIMAL, keep=kept, without=_without(kept, self._scores))

@@ -127,8 +127,14 @@ def unused_input(subject: InspectedModel) -> CheckResult | None:
 def input_is_output(subject: InspectedModel) -> CheckResult | None:
     """Graph outputs that are a graph input, itself or through Identity."""
     inputs = set(subject.inputs)
-    names = tuple(v.name for v in subject.graph.output if _behind_identities(subject, v.name) in inputs)
-    return CheckResult(tensors=names, detail=shortened(names)) if names else None
+    names = []
+    for value in subject.graph.output:
+        source = value.name
+        while (node := subject.producers.get(source)) is not None and node.op_type == "Identity":
+            source = node.input[0]
+        if source in inputs:
+            names.append(value.name)
+    return CheckResult(tensors=tuple(names), detail=shortened(names)) if names else None
 
 
 def constant_output(subject: InspectedModel) -> CheckResult | None:
@@ -229,12 +235,6 @@ def shape_subgraph_not_folded(subject: InspectedModel) -> CheckResult | None:
     computing = count(len(nodes), "node")
     detail = english("{nodes} that compute constants: {some}", nodes=computing, some=shortened(ops, 8))
     return CheckResult(nodes=tuple(node.name for node in nodes), detail=detail) if nodes else None
-
-
-def _behind_identities(subject: InspectedModel, name: str) -> str:
-    while (node := subject.producers.get(name)) is not None and node.op_type == "Identity":
-        name = node.input[0]
-    return name
 
 
 def contradict(declared: onnx.TypeProto, real: onnx.TypeProto) -> bool:

@@ -3,7 +3,7 @@ form in a model whose boundary was changed.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from math import inf, prod
+from math import inf
 from zlib import crc32
 
 import numpy as np
@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from onnxbisect.errors import ModelError
 from onnxbisect.language import quoted
 from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.facts import with_rank
 from onnxbisect.model.runnable import Fill, Sample, fed_dtype, feed
 from onnxbisect.model.scopes import constant_names
 
@@ -128,14 +129,8 @@ def in_form_of(repaired: onnx.ModelProto, original: onnx.ModelProto, sample: Sam
         old, wanted = before.type.tensor_type, after.type.tensor_type
         if old.elem_type != wanted.elem_type:
             array = array.astype(fed_dtype(wanted.elem_type))
-        more = len(wanted.shape.dim) - array.ndim
-        changed[after.name] = array.reshape((1,) * more + array.shape if more >= 0 else _joined(array.shape, -more))
+        changed[after.name] = array.reshape(with_rank(array.shape, len(wanted.shape.dim)))
     return changed
-
-
-def _joined(shape: tuple[int, ...], fewer: int) -> tuple[int, ...]:
-    """The shape with so many dimensions less: the leading ones as one."""
-    return (prod(shape[: fewer + 1]), *shape[fewer + 1 :])
 
 
 def in_form(array: np.ndarray, declared: onnx.ValueInfoProto, before: onnx.ValueInfoProto) -> np.ndarray:
@@ -146,7 +141,7 @@ def in_form(array: np.ndarray, declared: onnx.ValueInfoProto, before: onnx.Value
         array = array.reshape(array.shape[more:])
     elif new.HasField("shape") and more < 0 and not is_unbound(before.type):
         shape = tuple(dim.dim_value for dim in old.shape.dim)
-        array = array.reshape(shape) if array.shape == _joined(shape, -more) else array
+        array = array.reshape(shape) if array.shape == with_rank(shape, len(new.shape.dim)) else array
     if new.elem_type == old.elem_type:
         return array
     return array.astype(fed_dtype(old.elem_type))

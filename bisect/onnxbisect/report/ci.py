@@ -71,6 +71,8 @@ def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Elem
 
 #: Most characters of a description, which a merge request shows in one line; node names may be of any length.
 _WIDTH = 400
+#: Paths that are not below the repository: GitLab refuses them.
+_NOT_BELOW = re.compile(r"[\\/<]|[A-Za-z]:|(.*[\\/])?\.\.([\\/]|\Z)", re.DOTALL)
 
 
 @in_english
@@ -79,7 +81,7 @@ def gitlab(document: Report) -> str:
     findings = []
     for culprit in document["culprits"]:
         origins = ((origin["file"], origin["line"]) for origin in culprit["origin"])
-        traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
+        traced = next(((file, line) for file, line in origins if file and not _NOT_BELOW.match(file)), None)
         path, line = traced or (model_path(document), 1)
         places = plural(len(culprit["occurrences"]), "place")
         lines = "; ".join(it.text for it in culprit_words.source_lines(culprit)[:_LINES])
@@ -100,11 +102,6 @@ def gitlab(document: Report) -> str:
             }
         )
     return json.dumps(findings, indent=1) + "\n"
-
-
-def _relative(path: str) -> bool:
-    """Whether the path is relative; GitLab accepts only paths below the repository."""
-    return not re.match(r"[\\/]|[A-Za-z]:|<", path) and ".." not in re.split(r"[\\/]", path)
 
 
 _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"

@@ -28,7 +28,8 @@ def clean(text: str) -> str:
         return text
     # The last two code points of each plane are no characters; XML 1.0 forbids those of the first.
     hidden = (unicodedata.category(char) in _HIDDEN or ord(char) & 0xFFFE == 0xFFFE for char in text)
-    return "".join(_escape(char) if hide else char for char, hide in zip(text, hidden, strict=True))
+    shown = (char.encode("unicode_escape").decode() if hide else char for char, hide in zip(text, hidden, strict=True))
+    return "".join(shown)
 
 
 def uncoloured(text: str) -> str:
@@ -80,14 +81,6 @@ def slug(text: str, width: int = 40) -> str:
     """`text` as part of a file name: letters and digits of ASCII, joined by single hyphens; never empty."""
     kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in text)
     return "-".join(part for part in kept.split("-") if part)[:width].rstrip("-") or "op"
-
-
-def _escape(char: str) -> str:
-    known = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
-    if known:
-        return known
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def padded(text: str, width: int) -> str:
