@@ -10,11 +10,25 @@ their types are right; an object behind a protocol is one that the reader has pu
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from math import inf, isfinite
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from typing_extensions import is_typeddict
 
@@ -28,6 +42,7 @@ T = TypeVar("T")
 _OF_JSON = (bool, int, float, str, Any, object)
 #: More units than a model can have: a set takes memory by its highest member, and data may come from a hostile process.
 _UNITS = 1 << 24
+_LARGEST = 1 << 63
 
 
 def to_json(value: object, kind: Any = None) -> Any:
@@ -40,10 +55,18 @@ def from_json(data: Any, kind: type[T]) -> T:
     return _converter().structure(data, kind)
 
 
-def checked(data: Any, kind: type[T]) -> T:
-    """JSON data of this typed dictionary; ValueError is the first place that is missing or of another type.
+@dataclass(frozen=True)
+class Where:
+    """What holds of data beyond its type: `Annotated[str, Where(is_spelled)]`."""
 
-    Members of enumerations and literals may be any text: those of a later version are not known here.
+    holds: Callable[[Any], bool]
+
+
+def checked(data: Any, kind: type[T]) -> T:
+    """JSON data of this typed dictionary; ValueError is the first place that is missing or is not as its type says.
+
+    Members of enumerations and literals may be any text: those of a later version are not known here. Numbers are
+    finite, and integers have up to 64 bits.
     """
     if (place := _misfit(cast(Any, kind))(data)) is not None:
         raise ValueError(place.lstrip("."))
@@ -54,11 +77,23 @@ def checked(data: Any, kind: type[T]) -> T:
 def _misfit(kind: Any) -> Callable[[Any], str | None]:
     """A function that returns the place at which data is not of this type, None if there is none."""
     if scalars := _scalars(kind):
-        return lambda data: None if isinstance(data, scalars) else ""
+        number = int in scalars or float in scalars
+        return lambda data: None if isinstance(data, scalars) and not (number and _is_too_large(data)) else ""
     origin, parts = get_origin(kind), get_args(kind)
+    if origin in (NotRequired, Required):
+        return _misfit(parts[0])
+    if origin is Annotated:
+        kind, conditions = parts[0], [it.holds for it in parts[1:] if isinstance(it, Where)]
+        of_kind = _misfit(kind)
+
+        def as_said(data: Any) -> str | None:
+            place = of_kind(data)
+            return "" if place is None and not all(holds(data) for holds in conditions) else place
+
+        return as_said
     if is_typeddict(kind):
-        hints = get_type_hints(kind)
-        fields = [(key, _scalars(it), _misfit(it), key in kind.__required_keys__) for key, it in hints.items()]
+        hints = get_type_hints(kind, include_extras=True)
+        fields = [(key, _quick(it), _misfit(it), key in kind.__required_keys__) for key, it in hints.items()]
 
         def of_fields(data: Any) -> str | None:
             if not isinstance(data, dict):
@@ -74,7 +109,7 @@ def _misfit(kind: Any) -> Callable[[Any], str | None]:
 
         return of_fields
     if origin in (list, dict):
-        each, types = _misfit(parts[-1]), set(_scalars(parts[-1]))
+        each, types = _misfit(parts[-1]), _quick(parts[-1])
 
         def of_items(data: Any) -> str | None:
             if not isinstance(data, origin):
@@ -89,6 +124,15 @@ def _misfit(kind: Any) -> Callable[[Any], str | None]:
         either = [_misfit(part) for part in parts]
         return lambda data: None if any(misfit(data) is None for misfit in either) else ""
     return lambda _data: None
+
+
+def _is_too_large(data: object) -> bool:
+    return isinstance(data, int | float) and not -_LARGEST <= data <= _LARGEST  # as a number that is undefined
+
+
+def _quick(kind: Any) -> frozenset[type]:
+    """The types whose data is of this type, whatever it is."""
+    return frozenset(_scalars(kind)) - {int, float}
 
 
 def _scalars(kind: Any) -> tuple[type, ...]:

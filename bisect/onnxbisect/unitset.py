@@ -5,6 +5,7 @@ hashable. The planner repeats thousands of set operations for each probe. As tex
 inclusive ranges of units, empty for the empty set.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 UnitSet = Annotated[int, "units"]
 
 _FEW = 64
+#: Nine digits, because Python reads no number of more than some thousands.
+_SPELLED = re.compile(r"(?:[0-9]{1,9}(?:-[0-9]{1,9})?(?:,|\Z))*")
 _DIGITS = bytes.maketrans(b"\x00\x01", b"01")
 
 
@@ -101,6 +104,11 @@ def spell(units: UnitSet) -> str:
     if start >= 0:
         parts.append(_range(start, end))
     return ",".join(parts)
+
+
+def is_spelled(text: str) -> bool:
+    """Whether it is text as `spell` writes it; it may name units that no model has."""
+    return _SPELLED.fullmatch(text) is not None
 
 
 def indices_of(text: str) -> Iterator[int]:

@@ -122,7 +122,7 @@ def read(path: Path) -> Report:
         return checked(document, Report)
     except ValueError as place:
         raise OptionError(
-            f"{file} is damaged: '{place}' is missing or of another type. Run the diagnosis again."
+            f"{file} is damaged: '{place}' is missing or wrong. Run the diagnosis again."
         ) from place
 
 

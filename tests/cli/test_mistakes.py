@@ -170,7 +170,7 @@ def test_what_is_damaged_within_a_report_is_named(
     report.write_text(json.dumps({**json.loads(golden.read_text("utf-8")), **change}))
     for words in (("report", str(report)), ("compare", str(golden), str(report))):
         done = shell.call(*words)
-        assert f"is damaged: '{place}' is missing or of another type" in done.sentence()
+        assert f"is damaged: '{place}' is missing or wrong" in done.sentence()
         assert done.code == 2
 
 

@@ -1,6 +1,11 @@
 """Reports of others are shown in every form: of earlier versions, which lack some keys, and of hostile processes."""
 
+import contextlib
+import copy
+import itertools
 import json
+import math
+import re
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from typing_extensions import is_typeddict
 
+from onnxbisect.json_form import checked
 from onnxbisect.language import CHINESE, ENGLISH, within
 from onnxbisect.report import overview_forms, parts
 from onnxbisect.report.compare import compare, compare_sections
@@ -91,6 +97,104 @@ def test_what_is_no_picture_is_not_drawn(count: int, edges: list[tuple[int, int]
         "edges": [{"from": source, "to": target, "tensor": "t", "type": ""} for source, target in edges],
     }
     assert FORMS["report.html"](report).count('<svg class="around') == 2
+
+
+def put(report: Any, way: tuple[str | int, ...], value: Any) -> Any:
+    changed = at = copy.deepcopy(report)
+    for key in way[:-1]:
+        at = at[key]
+    at[way[-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("way", "values", "place"),
+    [
+        (("units", "states", "culprit"), ["x", "1-x", "-", "9" * 5000, "1 2"], "units.states['culprit']"),
+        (("unresolved",), ["1--2"], "unresolved"),
+        (("culprits", 0, "occurrence_units", 0), ["x"], "culprits[0].occurrence_units[0]"),
+        (("culprits", 0, "inferred_units"), ["x"], "culprits[0].inferred_units"),
+        (("causes", 0, "refused_units"), ["x"], "causes[0].refused_units"),
+        (("probes", 0, "seconds"), [math.nan, math.inf, 10**400, "1", None], "probes[0].seconds"),
+        (("stats", "wall_seconds"), [math.nan, -math.inf, 1e300], "stats.wall_seconds"),
+        (("model", "opsets", ""), [10**400, [13]], "model.opsets['']"),
+        (("culprits", 0, "nodes"), [[]], "culprits[0].nodes"),
+        (("needs_context", 0, "nodes"), [[]], "needs_context[0].nodes"),
+        (("partition", 0, "nodes"), [[]], "partition[0].nodes"),
+        (("units", "ops"), [[]], "units"),
+        (("units", "states"), [{}], "units"),
+        (("causes", 0, "telling"), [True], "causes[0]"),  # without anything that passed
+    ],
+)
+def test_a_damaged_report_is_known_by_its_first_wrong_place(
+    way: tuple[str | int, ...], values: list[Any], place: str
+) -> None:
+    report = json.loads((GOLDEN / "report.json").read_text("utf-8"))
+    assert checked(report, Report) is report
+    for value in values:
+        with pytest.raises(ValueError, match=f"^{re.escape(place)}$"):
+            checked(put(report, way, value), Report)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        ("verdict",),
+        ("culprits", 0, "kind"),
+        ("culprits", 0, "failure"),
+        ("culprits", 0, "certainty"),
+        ("culprits", 0, "surroundings", "nodes", 0, "role"),
+        ("causes", 0, "state"),
+        ("op_table", 0, "verdict"),
+        ("preflight", 0, "severity"),
+        ("probes", 0, "verdict"),
+        ("certificate", "status"),
+    ],
+)
+def test_words_of_a_later_version_are_shown_as_they_are(way: tuple[str | int, ...]) -> None:
+    report = put(json.loads((GOLDEN / "report.json").read_text("utf-8")), way, "new")
+    if way[-1] == "failure":
+        report["culprits"][0] |= {"message": "", "fingerprint": ""}
+    elif way[-1] == "role":
+        report["culprits"][0]["surroundings"]["nodes"][0]["op"] = ""
+    show(checked(report, Report))
+
+
+def test_words_of_another_state_of_units_are_shown_as_they_are() -> None:
+    report = json.loads((GOLDEN / "report.json").read_text("utf-8"))
+    report["units"]["states"]["new"] = "0-2"
+    show(checked(report, Report))
+
+
+def places(value: Any, way: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The ways to all values, of lists to the first of each."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield (*way, key)
+        yield from places(item, (*way, key))
+
+
+@pytest.mark.long
+def test_what_is_taken_for_a_report_is_shown_in_every_form() -> None:
+    report = json.loads((GOLDEN / "report.json").read_text("utf-8"))
+    report["model"] |= {"input_shapes": {"x": [1, 3]}, "input_values": {"y": [1, 0.5, True]}, "path": "models/m.onnx"}
+    report["reproduce"] = {"backend": "../b.toml", "folder": "..", "report": "out"}
+    report["culprits"][0] |= {
+        "refused_within": [{"op": "Abs", "node": "n", "body": "then_branch"}],
+        "replace_by": {"rules": ["r"], "gives": ["Mul"], "exactness": "exact"},
+        "variant": [{"what": "input 1", "value": None}],
+    }
+    wrong: tuple[Any, ...] = (None, "", "x", "1-x", [], {}, -1, 1.5, math.nan, 10**30, True, "\ud800")
+    taken = 0
+    for way, value in itertools.product(places(report), wrong):
+        with contextlib.suppress(ValueError):
+            other = checked(put(report, way, value), Report)
+            taken += 1
+            try:
+                show(other)
+            except Exception as error:
+                raise AssertionError(f"{way} = {value!r}") from error
+    assert taken > 500
 
 
 def test_sets_of_units_that_no_model_has_take_no_memory() -> None:

@@ -141,7 +141,8 @@ def sarif(document: Report) -> str:
         target = clean(words.target(document["target"]))
         steps = [f"{it.sentence}: {it.command}" if it.command else it.sentence for it in next_steps(document)]
         replaced = words.replace_by(culprit)
-        help_ = [_KINDS[culprit["kind"]], *([f"Replace by {replaced}."] if replaced else []), *map(clean, steps)]
+        kind = _KINDS.get(culprit["kind"], culprit["kind"])
+        help_ = [kind, *([f"Replace by {replaced}."] if replaced else []), *map(clean, steps)]
         help_ += filter(None, [culprit_words.lines_missing(document)])
         described.append(
             {

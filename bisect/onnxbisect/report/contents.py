@@ -11,15 +11,24 @@ This module needs no ONNX: pages show reports in processes that read no model.
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Final, Literal, NotRequired, get_args
 
 from typing_extensions import TypedDict
 
+from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import CertificateStatus, TargetEntry
 from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Severity
 from onnxbisect.input_value import InputValue
-from onnxbisect.report.culprit_contents import AlternativeEntry, CauseEntry, CulpritEntry, NeedsContextEntry
+from onnxbisect.json_form import Where
+from onnxbisect.report.culprit_contents import (
+    AlternativeEntry,
+    CauseEntry,
+    CulpritEntry,
+    NeedsContextEntry,
+    SomeNames,
+    UnitRanges,
+)
 from onnxbisect.report.text import slug
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status
@@ -124,7 +133,7 @@ class ModuleEntry(TypedDict):
     name: str
     """As `onnx-bisect extract --scope` takes it; empty for nodes that are in none."""
     size: int
-    units: str
+    units: UnitRanges
     verdict: Literal["pass", "fail", "unknown"]
     """Whether each of its units compiles in context, or some belong to a confirmed culprit."""
     refused: list[OpCount]
@@ -177,7 +186,7 @@ class UseEntry(TypedDict):
     inputs: list[UseInput | None]
     """Null where the input is omitted."""
     outputs: int
-    units: str
+    units: UnitRanges
     passing: int
     """Units that stood in a probe that passed."""
     refused: int
@@ -190,9 +199,9 @@ class PieceEntry(TypedDict):
     """A part of the remainder that can run by itself."""
 
     size: int
-    nodes: list[str]
+    nodes: SomeNames
     """Node names, without the Constant nodes that come along."""
-    units: str
+    units: UnitRanges
     proof: str
     compiled: bool
     """Whether `proof` is exactly this piece; otherwise it is a larger probe that passed."""
@@ -235,8 +244,16 @@ class UnitsEntry(TypedDict):
     """Node name of each unit, in topological order: units elsewhere are indices into this."""
     ops: list[str]
     """Op of each unit."""
-    states: dict[UnitState, str]
+    states: dict[UnitState, UnitRanges]
     """What is known of each unit at the end; disjoint, together the whole model."""
+
+
+def _is_complete(units: UnitsEntry) -> bool:
+    return len(units["ops"]) == len(units["names"]) and units["states"].keys() >= {*get_args(UnitState)}
+
+
+def _has_contrast(cause: CauseEntry) -> bool:
+    return bool(cause["contrast"]) or not (cause["telling"] or cause["state"] == CauseState.CONFIRMED)
 
 
 class ProbeEntry(TypedDict):
@@ -246,7 +263,7 @@ class ProbeEntry(TypedDict):
     key: str
     """Canonical structure of the probe: equal keys are equal questions."""
     size: int
-    units: str
+    units: UnitRanges
     nodes: list[str] | None
     """Null where there are more than 50: see `units`."""
     why: str
@@ -267,7 +284,7 @@ class FlakyEntry(TypedDict):
     """A question that the compiler answered in contradictory ways."""
 
     size: int
-    units: str
+    units: UnitRanges
     probes: list[str]
 
 
@@ -305,7 +322,7 @@ class Report(TypedDict):
     file_after: NotRequired[str]
     """What was changed in the file before it was searched: the target refuses the file as it is for another reason,
     which hides what is reported here. All else is about the changed file; absent for the file as it is."""
-    causes: NotRequired[list[CauseEntry]]
+    causes: NotRequired[list[Annotated[CauseEntry, Where(_has_contrast)]]]
     """Why the culprits are refused, as far as the record tells; those that say most come first."""
     culprits: list[CulpritEntry]
     """Every minimal failing subgraph."""
@@ -328,10 +345,10 @@ class Report(TypedDict):
     probes that prove the rest of it."""
     preflight: list[FindingEntry]
     """What compilers are known to mind, seen before any was called."""
-    units: UnitsEntry
+    units: Annotated[UnitsEntry, Where(_is_complete)]
     probes: list[ProbeEntry]
     """Every question with its answer, in the order of the answers."""
-    unresolved: str
+    unresolved: UnitRanges
     """Units of which no probe gave an answer."""
     flaky: list[FlakyEntry]
     """Questions that the compiler answered in contradictory ways."""

@@ -1,15 +1,21 @@
 """What the report's JSON says of a culprit: its cause, evidence, surroundings and alternatives (see `contents`)."""
 
-from typing import Literal, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from onnxbisect.causes.terms import Aspect, CauseState, Relation
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.exactness import Exactness
+from onnxbisect.json_form import Where
+from onnxbisect.unitset import is_spelled
 from onnxbisect.verdict import Kind, Status
 
 Role = Literal["culprit", "before", "after", "input", "output"]
+#: Text that `unitset.spell` has written.
+UnitRanges = Annotated[str, Where(is_spelled)]
+#: At least one name.
+SomeNames = Annotated[list[str], Where(bool)]
 
 
 class ConditionEntry(TypedDict):
@@ -63,7 +69,7 @@ class CauseEntry(TypedDict):
     """Ids of the culprits that it explains. Each culprit is in one cause."""
     conditions: list[ConditionEntry]
     """They all hold, for each of these culprits and for nothing that passed."""
-    refused_units: str
+    refused_units: UnitRanges
     places: CausePlaces
     """Units that meet the conditions: those of confirmed culprits (of all where none is confirmed), and those that
     neither are nor passed."""
@@ -111,7 +117,7 @@ class LargestPassing(TypedDict):
     """The largest piece that passed."""
 
     size: int
-    units: str
+    units: UnitRanges
 
 
 class OriginEntry(TypedDict):
@@ -156,7 +162,7 @@ class PassingVariant(TypedDict):
     op: str
     count: int
     """Units of this variant that passed."""
-    nodes: list[str]
+    nodes: SomeNames
     """A few of them."""
     differs: list[Difference]
     probe: str | None
@@ -216,14 +222,14 @@ class CulpritEntry(TypedDict):
     confidence: float
     ops: list[str]
     """In topological order; `domain::Op` outside the default domain."""
-    nodes: list[str]
+    nodes: SomeNames
     """Of the occurrence that was asked, in topological order."""
-    units: str
+    units: UnitRanges
     occurrences: list[list[str]]
     """Every place in the model, as node names."""
-    occurrence_units: list[str]
+    occurrence_units: list[UnitRanges]
     """The same as unit indices."""
-    inferred_units: NotRequired[str]
+    inferred_units: NotRequired[UnitRanges]
     """The units of occurrences of one op that were not seen to fail where they stand: the op is refused alone, and in
     its context at other places."""
     at_most: NotRequired[AtMost | None]
@@ -287,7 +293,7 @@ class PassesWith(TypedDict):
     """Units that pass together."""
 
     size: int
-    units: str
+    units: UnitRanges
     nodes: list[str] | None
     """Null where there are more than 50."""
     probe: str | None
@@ -297,10 +303,10 @@ class NeedsContextEntry(TypedDict):
     """Units that fail only where they are cut out."""
 
     ops: list[str]
-    nodes: list[str]
-    units: str
+    nodes: SomeNames
+    units: UnitRanges
     occurrences: list[list[str]]
-    occurrence_units: list[str]
+    occurrence_units: list[UnitRanges]
     fails: str | None
     passes_with: PassesWith | None
     """The smallest surrounding group that was seen to pass; null where only the remainder was."""

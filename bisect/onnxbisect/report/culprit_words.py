@@ -92,7 +92,7 @@ def of_culprit(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
     """The cause that explains a culprit; None if it says no more than which op is refused."""
     place = culprit.get("cause")  # reports of earlier versions do not have it
     causes = document.get("causes", [])
-    if place is None or place >= len(causes):
+    if place is None or not 0 <= place < len(causes):
         return None
     cause: CauseEntry = causes[place]
     return cause if cause["telling"] else None
@@ -101,7 +101,7 @@ def of_culprit(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
 def in_company(document: Report, culprit: CulpritEntry) -> bool:
     """Whether what passed instead of a culprit did so only beside other ops, which may be why."""
     place, causes = culprit.get("cause"), document.get("causes", [])
-    if place is None or place >= len(causes):
+    if place is None or not 0 <= place < len(causes):
         return False
     return causes[place]["state"] == "observed" and not causes[place]["telling"]
 

@@ -210,10 +210,11 @@ def strip(document: Report) -> Markup:
 
 def _cell(units: UnitsEntry, state: str, index: int, run: int, x: int, number: int | None, numbered: bool) -> str:
     """Markup as plain text, escaped here: `Markup.format` would double the time of a large page."""
+    name = _(_STATE_NAMES.get(state, state))
     if run > 1:
-        title = _("units {first} to {last}: {state}", first=index, last=index + run - 1, state=_(_STATE_NAMES[state]))
+        title = _("units {first} to {last}: {state}", first=index, last=index + run - 1, state=name)
     else:
-        title = f"{clip(units['ops'][index], 60)} · {clip_left(units['names'][index], 120)} · {_(_STATE_NAMES[state])}"
+        title = f"{clip(units['ops'][index], 60)} · {clip_left(units['names'][index], 120)} · {name}"
     width = run * _PITCH - (_PITCH - _CELL)
     shape = (
         f'<rect class="u {state}" x="{x}" y="1" width="{width}" height="{_CELL}" rx="2">'
@@ -292,7 +293,7 @@ def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
 
 def _node(spot: tuple[int, int], node: DrawnNode) -> Markup:
     x, y = spot
-    top = node["op"] or _(_ROLES[node["role"]])
+    top = node["op"] or _(_ROLES.get(node["role"], node["role"]))
     return Markup(
         '<g class="node {}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" rx="6"/>'
         '<text class="op" x="{}" y="{}">{}</text><text class="name" x="{}" y="{}">{}</text></g>'

@@ -111,7 +111,7 @@ def state_name(target: OverviewTarget) -> str:
     """`does not compile`, `cannot be asked`."""
     if target["report"] is not None and target["report"]["headline"].endswith(_OTHER_NUMBERS):
         return _("compiles and computes other numbers")
-    return _(STATES[target["state"]])
+    return _(STATES.get(target["state"], target["state"]))
 
 
 def headline(overview: Overview) -> str:
@@ -161,7 +161,7 @@ def overview_page(overview: Overview, href: Callable[[str], str]) -> dict[str, o
         ],
         "culprits": rows(overview),
         # those that most targets refuse come first
-        "ops": sorted(ops, key=lambda it: sorted(_ORDER.index(verdict) for verdict, _said in it[2])),
+        "ops": sorted(ops, key=lambda it: sorted((*_ORDER, verdict).index(verdict) for verdict, _said in it[2])),
     }
 
 

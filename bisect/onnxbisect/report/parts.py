@@ -240,14 +240,14 @@ def answer(cell: Cell) -> str:
     if cell.compiles_after:
         return _("compiles after: {compiles_after}", compiles_after=cell.compiles_after)
     if cell.state != "fail":
-        return STATES[cell.state]
+        return STATES.get(cell.state, cell.state)
     named = []
     for it in cell.refused:
         places = f" {it.places}" if it.places > 1 else ""
         named.append(f"{op_chain(it.ops)}{places}" + ("" if it.established else " " + _("(suspected)")))
     refused = listed(named, _OPS)
     bounded = _(", bounded") if cell.certificate == "bounded" else ""
-    return (refused or STATES[cell.state]) + bounded
+    return (refused or STATES.get(cell.state, cell.state)) + bounded
 
 
 def telling(found: PartsTable) -> list[SharedCause]:

@@ -286,7 +286,8 @@ def op_verdict(document: Report, row: OpEntry) -> str:
 
 def failure(culprit: Complaint) -> str:
     """The compiler's message for a culprit, else how it fails; says so where it compiles to other numbers."""
-    said = uncoloured(str(culprit["message"] or culprit["fingerprint"] or _(_KINDS[culprit["failure"]]))).strip()
+    kind = _(_KINDS.get(culprit["failure"], culprit["failure"]))
+    said = uncoloured(str(culprit["message"] or culprit["fingerprint"] or kind)).strip()
     if culprit["failure"] == Kind.NUMERIC and culprit["message"]:
         return _("computes other numbers: {said}", said=said)
     return said
