@@ -1,12 +1,13 @@
 """What routes take as parameters (the service, URLs of resources, ids, the reader's language), and views of rows."""
 
+from contextlib import suppress
 from typing import Annotated, Any, Self
 from urllib.parse import urlencode
 
 from fastapi import Depends, Header, Path, Request
 from pydantic import BaseModel, StringConstraints
 
-from onnxbisect.language import accepted, named
+from onnxbisect.language import ENGLISH, named
 from onnxbisect_service.service import Service
 
 
@@ -98,6 +99,18 @@ class RowView(BaseModel):
 LANGUAGE_COOKIE = "onnxbisect_language"
 
 
+def weighed(header: str) -> list[tuple[str, float]]:
+    """What a header such as `Accept` names, in lower case and with its weight, the most wanted first."""
+    found = []
+    for part in filter(str.strip, header.lower().split(",")):
+        name, *parameters = (word.strip() for word in part.split(";"))
+        with suppress(ValueError):
+            found.append((name, float(next((it[2:] for it in parameters if it.startswith("q=")), "1"))))
+    return sorted(found, key=lambda it: -it[1])
+
+
 def language_of(request: Request) -> str:
     """The language of what this client's user reads."""
-    return named(request.cookies.get(LANGUAGE_COOKIE, "")) or accepted(request.headers.get("accept-language", ""))
+    wanted = weighed(request.headers.get("accept-language", "")[:1000])
+    accepted = (named(name) for name, weight in wanted if weight > 0)
+    return named(request.cookies.get(LANGUAGE_COOKIE, "")) or next(filter(None, accepted), ENGLISH)

@@ -124,20 +124,6 @@ def of_environment(environment: Mapping[str, str] = os.environ) -> str:
     return named(told) or ENGLISH
 
 
-def accepted(header: str) -> str:
-    """The language that an `Accept-Language` header prefers; English where it names none of ours."""
-    wanted: list[tuple[float, str]] = []
-    for part in header[:1000].split(","):
-        name, _sep, weight = part.partition(";")
-        try:
-            quality = float(weight.strip().removeprefix("q=")) if weight else 1.0
-        except ValueError:
-            continue
-        if quality > 0 and (language := named(name.strip())):
-            wanted.append((quality, language))
-    return max(wanted, key=lambda it: it[0])[1] if wanted else ENGLISH
-
-
 @cache
 def catalogue(language: str) -> "NullTranslations":
     """The messages of a language."""

@@ -127,22 +127,6 @@ def test_the_environment_names_the_language(environment: dict[str, str], expecte
     assert language.of_environment(environment) == expected
 
 
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        ("zh-CN,zh;q=0.9,en;q=0.8", CHINESE),
-        ("en-US,en;q=0.9,zh;q=0.8", ENGLISH),
-        ("fr, zh-Hans;q=0.5", CHINESE),
-        ("fr", ENGLISH),
-        ("zh;q=0, en", ENGLISH),
-        ("zh;q=much", ENGLISH),
-        ("", ENGLISH),
-    ],
-)
-def test_a_browser_names_the_language(header: str, expected: str) -> None:
-    assert language.accepted(header) == expected
-
-
 @pytest.fixture(scope="module")
 def reports() -> list[Report]:
     """A bounded and a proven one, one whose culprits have a cause, and one that compiles."""

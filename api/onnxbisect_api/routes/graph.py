@@ -13,7 +13,7 @@ from onnxbisect.unitset import chosen
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.errors.problems import Problem, missing
 from onnxbisect_api.headers import tag_of, unchanged
-from onnxbisect_api.parameters import RowId, TheService
+from onnxbisect_api.parameters import RowId, TheService, weighed
 from onnxbisect_api.routes.reports import TargetNumber
 from onnxbisect_api.views.found import document_of, job_of, search_of
 from onnxbisect_api.views.units import Networks, PassedUnitsCache, StatesView, of_report, packed, so_far
@@ -105,11 +105,8 @@ def get_graph(
     """The drawing is available once a worker has read the model for the target. A part may have up to 6000 units."""
     with service.database.session() as session:
         sha256 = graph_of(search_of(job_of(session, job_id, caller), target))
-    accepted = request.headers.get("accept-encoding", "")
-    encodings = [part.replace(" ", "").lower().partition(";q=") for part in accepted.split(",")]
-    weights = {name: weight for name, _, weight in encodings}
-    weight = weights.get("gzip", weights.get("*", "0"))
-    is_packed = weight == "" or weight.strip("0.") != ""
+    encodings = dict(weighed(request.headers.get("accept-encoding", "")))
+    is_packed = encodings.get("gzip", encodings.get("*", 0)) > 0
     headers = {"ETag": tag_of("graph", sha256, around, hops, is_packed), "Vary": "Accept-Encoding"}
     if is_packed:
         headers["Content-Encoding"] = "gzip"

@@ -14,7 +14,7 @@ from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.headers import tag_of, unchanged
-from onnxbisect_api.parameters import RowId, TheService, language_of
+from onnxbisect_api.parameters import RowId, TheService, language_of, weighed
 from onnxbisect_api.views.found import (
     CulpritFileName,
     PrecisionFileName,
@@ -94,23 +94,10 @@ _ACCEPTED = {
 
 def preferred_form(header: str) -> ReportForm:
     """The form that an `Accept` header prefers, JSON by default."""
-    wanted = [_weighed(part) for part in header.split(",") if part.strip()] or [("*/*", 1.0)]
-    for media_type, weight in sorted(wanted, key=lambda it: -it[1]):
+    for media_type, weight in weighed(header) if header.strip() else [("*/*", 1.0)]:
         if weight > 0 and media_type in _ACCEPTED:
             return _ACCEPTED[media_type]
     raise Problem(406, f"A report is there as {', '.join(ReportForm)}: ask for one of them with ?format=.")
-
-
-def _weighed(part: str) -> tuple[str, float]:
-    media_type, *parameters = (word.strip().lower() for word in part.split(";"))
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name == "q":
-            try:
-                return media_type, float(value)
-            except ValueError:
-                return media_type, 0.0
-    return media_type, 1.0
 
 
 #: Markdown and HTML are in the reader's language.
