@@ -30,9 +30,9 @@ from onnxbisect_api.site.rendering import fragment, page
 from onnxbisect_api.submission.job_making import asked_before, create_job, validate_terms
 from onnxbisect_api.submission.job_request import RepairRequest
 from onnxbisect_api.views.found import (
-    culprit_file_address,
     culprit_number,
     document_of,
+    file_address,
     job_of,
     precision_document,
     repair_document,
@@ -60,7 +60,7 @@ def report_view(job: Job, search: Search, document: Report) -> dict[str, object]
     addresses: dict[int, dict[str, str]] = {}
     for path in (it for it in search.files if it.startswith("culprits/")):
         folder, _slash, name = path.removeprefix("culprits/").partition("/")
-        addresses.setdefault(culprit_number(folder), {})[name] = culprit_file_address(url, path, target)
+        addresses.setdefault(culprit_number(folder), {})[name] = file_address(url, path, target)
     culprits = {}
     for number, files in addresses.items():
         names = [name for name in ("model.onnx", "model.data") if name in files]

@@ -13,7 +13,7 @@ from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument
 from onnxbisect.remedies.summary import called, groups, headline, left_groups, numbers, outcome
-from onnxbisect_api.views.found import PRECISION_FOLDER, precision_file_address
+from onnxbisect_api.views.found import PRECISION_FOLDER, file_address
 from onnxbisect_db.tables import Search
 
 #: Most nodes of a replacement that is drawn.
@@ -149,7 +149,7 @@ def precision_on_page(found: object, search: Search) -> PrecisionOnPage | None:
         return None
     url, target = f"/v1/jobs/{search.job_id}", search.ordinal + 1
     address = {
-        path.removeprefix(PRECISION_FOLDER): precision_file_address(url, path, target)
+        path.removeprefix(PRECISION_FOLDER): file_address(url, path, target)
         for path in sorted(search.files)
         if path.startswith(PRECISION_FOLDER)
     }

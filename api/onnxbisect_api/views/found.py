@@ -102,12 +102,6 @@ def culprit_sha256(search: Search, number: int, name: CulpritFileName) -> str:
     return sha256
 
 
-def culprit_file_address(job_url: str, path: str, target: int) -> str:
-    """The URL of a culprit's file: `culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
-    culprit, _, name = path.removeprefix("culprits/").partition("/")
-    return f"{job_url}/culprits/{culprit_number(culprit)}/{name}?target={target}"
-
-
 def culprit_number(folder: str) -> int:
     """The number of the culprit in the folder `02-Exp`: 2."""
     return int(folder.partition("-")[0])
@@ -166,14 +160,6 @@ def repair_sha256(job: Job, search: Search, name: RepairFileName) -> str:
     return sha256
 
 
-def repair_file_address(job_url: str, path: str, target: int) -> str:
-    """The URL of a repair's file: `repair/repaired.onnx` is at `repair/model.onnx`."""
-    if path.startswith(f"{REPAIR_FOLDER}repair."):
-        return f"{job_url}/repair?target={target}&format={path.rpartition('.')[2]}"
-    name = "model.onnx" if path == _MODEL else path.removeprefix(REPAIR_FOLDER)
-    return f"{job_url}/repair/{name}?target={target}"
-
-
 #: Names of the files of a search for precise nodes, all of its folder.
 PrecisionFileName = Annotated[str, Path(pattern=r"^[a-z_0-9.]{1,60}$", description="as `files` of the target has it")]
 
@@ -199,8 +185,17 @@ def precision_sha256(job: Job, search: Search, name: str) -> str:
     return sha256
 
 
-def precision_file_address(job_url: str, path: str, target: int) -> str:
-    """The URL of a file: `precision/precision.md` is at `precision/precision.md`."""
+def file_address(job_url: str, path: str, target: int) -> str:
+    """The URL of a target's file. `culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`, `repair/repaired.onnx` at
+    `repair/model.onnx`, and other files are where their paths say.
+    """
+    if path.startswith(f"{REPAIR_FOLDER}repair."):
+        return f"{job_url}/repair?target={target}&format={path.rpartition('.')[2]}"
+    if path == _MODEL:
+        path = f"{REPAIR_FOLDER}model.onnx"
+    elif path.startswith("culprits/"):
+        _, folder, name = path.split("/", 2)
+        path = f"culprits/{culprit_number(folder)}/{name}"
     return f"{job_url}/{path}?target={target}"
 
 

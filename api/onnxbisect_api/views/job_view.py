@@ -14,9 +14,7 @@ from onnxbisect_api.parameters import Addresses, RowView
 from onnxbisect_api.views.found import (
     PRECISION_FOLDER,
     REPAIR_FOLDER,
-    culprit_file_address,
-    precision_file_address,
-    repair_file_address,
+    file_address,
 )
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import COMPILING, Fault, JobState, Stage
@@ -56,7 +54,7 @@ class RepairView(BaseModel):
         return cls(
             state=state,
             url=f"{url}/repair?target={number}" if state is JobState.DONE else None,
-            model=repair_file_address(url, path, number)
+            model=file_address(url, path, number)
             if (path := f"{REPAIR_FOLDER}repaired.onnx") in search.files
             else None,
             **came,
@@ -88,7 +86,7 @@ class PrecisionView(BaseModel):
             state = JobState.QUEUED
         path = f"{PRECISION_FOLDER}precision.json"
         there = state is JobState.DONE and path in search.files
-        return cls(state=state, url=precision_file_address(url, path, search.ordinal + 1) if there else None, **came)
+        return cls(state=state, url=file_address(url, path, search.ordinal + 1) if there else None, **came)
 
 
 class TargetView(RowView):
@@ -128,7 +126,7 @@ class TargetView(RowView):
             report=f"{url}/report?target={number}" if search.report is not None else None,
             repair=None if job.request.get("repair") is None else RepairView.of(search, url),
             precision=None if job.request.get("precision") is None else PrecisionView.of(search, url),
-            files={path: _file_address(url, path, number) for path in search.files},
+            files={path: file_address(url, path, number) for path in search.files},
         )
 
     @property
@@ -239,11 +237,3 @@ def job_view(job: Job, addresses: Addresses, view_data: JobViewData) -> JobView:
         targets=[TargetView.of(job, search, url, view_data) for search in job.searches],
         webhook=webhook,
     )
-
-
-def _file_address(url: str, path: str, number: int) -> str:
-    if path.startswith(REPAIR_FOLDER):
-        return repair_file_address(url, path, number)
-    if path.startswith(PRECISION_FOLDER):
-        return precision_file_address(url, path, number)
-    return culprit_file_address(url, path, number)
