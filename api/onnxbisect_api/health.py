@@ -26,8 +26,6 @@ from onnxbisect_api.access import Operator
 from onnxbisect_api.errors.problems import Problem
 from onnxbisect_db import gauges
 from onnxbisect_db.database import Database
-from onnxbisect_db.errors import FilesUnreachableError
-from onnxbisect_db.files import FileStore
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 
@@ -35,9 +33,8 @@ from onnxbisect_service.settings import Settings
 _FRESH = 2.0
 #: Seconds for all checks, which run at the same time, and for one attempt to reach redis.
 _LONGEST, _PATIENCE = 4.0, 2.0
-_NO_DATABASE = "The database cannot be reached."
+_OTHER_TABLES = "The database's tables are not those of this version: run `onnx-bisect migrate`."
 _NO_QUEUE = "The queue (redis) cannot be reached: work goes on, slowly, when it can be again."
-_NO_DISK = "The data folder does not answer."
 _NO_FILES = "The file store cannot be reached: models cannot be taken, nor reports be given."
 #: Free bytes that the smallest transaction needs.
 _SOME = 64 << 10
@@ -47,12 +44,12 @@ class Readiness:
     """The checks of one application. Not thread-safe: use it in the event loop."""
 
     def __init__(self, service: Service) -> None:
-        #: Each with the sentence for the case that it does not end in time.
+        #: Each with the sentence for the case that it raises an error or does not end in time.
         self._checks: tuple[tuple[Callable[[], str | None], str], ...] = (
-            (lambda: _database(service.database), _NO_DATABASE),
-            (lambda: _queue(service.settings), _NO_QUEUE),
-            (lambda: disk(service), _NO_DISK),
-            (lambda: _files(service.files), _NO_FILES),
+            (lambda: None if service.database.is_current() else _OTHER_TABLES, "The database cannot be reached."),
+            (lambda: _ask_queue(service.settings), _NO_QUEUE),
+            (lambda: disk(service), "The data folder does not answer."),
+            (service.files.check, _NO_FILES),
         )
         self._threads = ThreadPoolExecutor(len(self._checks), thread_name_prefix="readiness")
         self._checking = asyncio.Lock()
@@ -63,26 +60,17 @@ class Readiness:
         """Sentences about failed checks, without secrets; empty if the process is ready."""
         async with self._checking:
             if time.monotonic() >= self._fresh_until:
-                found = await asyncio.gather(*(self._in_time(check, silent) for check, silent in self._checks))
+                found = await asyncio.gather(*(self._answer(check, failed) for check, failed in self._checks))
                 self._found = [complaint for complaint in found if complaint is not None]
                 self._fresh_until = time.monotonic() + _FRESH
             return self._found
 
-    async def _in_time(self, check: Callable[[], str | None], silent: str) -> str | None:
+    async def _answer(self, check: Callable[[], str | None], failed: str) -> str | None:
         try:
             async with asyncio.timeout(_LONGEST):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, check)
-        except TimeoutError:
-            return silent
-
-
-def _database(database: Database) -> str | None:
-    try:
-        current = database.is_current()
-    except Exception:
-        # a driver's messages can contain addresses and user names
-        return _NO_DATABASE
-    return None if current else "The database's tables are not those of this version: run `onnx-bisect migrate`."
+        except Exception:  # an error's message can contain addresses and user names
+            return failed
 
 
 def disk(service: Service) -> str | None:
@@ -98,26 +86,12 @@ def disk(service: Service) -> str | None:
     return None
 
 
-def _files(files: FileStore) -> str | None:
-    try:
-        files.check()
-    except FilesUnreachableError:
-        # a server's messages can contain names and addresses
-        return _NO_FILES
-    return None
-
-
-def _queue(settings: Settings) -> str | None:
-    if settings.redis_url is None:
-        return None
-    # celery has a URL scheme of its own for sockets
-    url = settings.redis_url.get_secret_value().replace("redis+socket://", "unix://", 1)
-    try:
+def _ask_queue(settings: Settings) -> None:
+    if settings.redis_url is not None:
+        # celery has a URL scheme of its own for sockets
+        url = settings.redis_url.get_secret_value().replace("redis+socket://", "unix://", 1)
         with redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE) as client:
             client.ping()
-    except Exception:
-        return _NO_QUEUE
-    return None
 
 
 _BUCKETS = (0.005, 0.02, 0.1, 0.5, 2, 10, 60, 600)
