@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Protocol, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -246,12 +246,25 @@ class WorkClaimer:
 def work_on(context: WorkerContext, held: _Claimed) -> None:
     """Do the claimed work. If the database is away, nothing is stored and the lease expires."""
     if isinstance(held, probes.Claim):
-        _do(LeaseKeeper(context, held), ask)
+        _do(LeaseKeeper(context, held), ask, probes)
     else:
-        _do(LeaseKeeper(context, held), _STEPS[held.stage])
+        _do(LeaseKeeper(context, held), _STEPS[held.stage], searches)
 
 
-def _do(keeper: LeaseKeeper[WorkT], step: Callable[[LeaseKeeper[WorkT]], None]) -> None:
+_TableWorkT = TypeVar("_TableWorkT", bound=_Claimed, contravariant=True)
+
+
+class _Table(Protocol[_TableWorkT]):
+    """What becomes of claimed work that was not done: `probes` or `searches`."""
+
+    def give_back(self, session: Session, claimed: _TableWorkT, /) -> None: ...
+
+    def record_loss(self, session: Session, claimed: _TableWorkT, what: str, /) -> None: ...
+
+    def record_crash(self, session: Session, claimed: _TableWorkT, what: str, /) -> None: ...
+
+
+def _do(keeper: LeaseKeeper[WorkT], step: Callable[[LeaseKeeper[WorkT]], None], table: _Table[WorkT]) -> None:
     try:
         with keeper:
             try:
@@ -261,15 +274,14 @@ def _do(keeper: LeaseKeeper[WorkT], step: Callable[[LeaseKeeper[WorkT]], None]) 
             except (LostClaimError, *DATABASE_AWAY):
                 raise
             except Exception as error:
-                _give_up(keeper, error)
+                _give_up(keeper, error, table)
     except LostClaimError:
         log.info("%s: another worker has it", keeper.claimed)
 
 
-def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
+def _give_up(keeper: LeaseKeeper[WorkT], error: Exception, table: _Table[WorkT]) -> None:
     """Store a failure: the work goes to another worker or a later attempt, or the error becomes its result."""
-    held: _Claimed = keeper.claimed
-    table = probes if isinstance(held, probes.Claim) else searches
+    held = keeper.claimed
     what, fault_of_machine = sentence(error), machine_fault(error)
     if isinstance(error, protocol.ToolBrokenError) and isinstance(held, ClaimedSearch):
         fault_of_machine = None  # if it works nowhere, the search fails
