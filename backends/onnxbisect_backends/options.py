@@ -171,6 +171,21 @@ def reason(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
+def complaint(error: ValidationError, root: type[BaseModel], noun: str, name: str = "") -> str:
+    """What is wrong with a document of type `root`, called `name`, whose parts are called `noun`."""
+    # A misspelt key is also reported as missing, and a key that may be a text or a table has an error for each: the
+    # misspelling, and the error inside the table, are more specific.
+    first = max(error.errors(include_url=False), key=lambda it: (it["type"] == "extra_forbidden", len(it["loc"])))
+    where = [str(part) for part in first["loc"] if part not in ("str", "VersionCommand")]
+    if first["type"] == "extra_forbidden":
+        *path, last = where
+        holder = ".".join(path) or name
+        return unknown(f"{noun} of {holder}" if holder else noun, last, model_at(root, path).model_fields)
+    if first["type"] == "missing":
+        return f"the {noun} '{'.'.join(where)}' is missing."
+    return f"{': '.join(filter(None, ['.'.join(where), reason(first['msg'])]))}."
+
+
 def model_at(root: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
     """The model at the end of a path of fields; list indices and fields that hold no model are skipped."""
     for part in path:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import compile_pattern
-from onnxbisect_backends.options import OptionHelp, VerifyOptions, WorthTrying, explained, model_at, reason, unknown
+from onnxbisect_backends.options import OptionHelp, VerifyOptions, WorthTrying, complaint, explained, reason, unknown
 from onnxbisect_backends.toolchains.toolchain import VERSION, VERSION_HELP, installed_versions, toolchain_named
 
 #: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
@@ -276,19 +276,4 @@ def load_definition(path: Path) -> Definition:
     try:
         return Definition.model_validate(data)
     except ValidationError as error:
-        raise OptionError(f"The backend file {path} is wrong: {_complain(error)}") from None
-
-
-def _complain(error: ValidationError) -> str:
-    errors = error.errors(include_url=False)
-    # A misspelt key is also reported as missing, and a key that may be a text or a table has an error for each: the
-    # misspelling, and the error inside the table, are more specific.
-    first = max(errors, key=lambda it: (it["type"] == "extra_forbidden", len(it["loc"])))
-    where = [str(part) for part in first["loc"] if part not in ("str", "VersionCommand")]
-    key = ".".join(where)
-    if first["type"] == "extra_forbidden":
-        *path, last = where
-        return unknown(f"key of {'.'.join(path)}" if path else "key", last, model_at(Definition, path).model_fields)
-    if first["type"] == "missing":
-        return f"the key '{key}' is missing."
-    return f"{key}: {reason(first['msg'])}." if key else f"{reason(first['msg'])}."
+        raise OptionError(f"The backend file {path} is wrong: {complaint(error, Definition, 'key')}") from None

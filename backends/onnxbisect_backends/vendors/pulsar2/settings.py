@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.language import did_you_mean
-from onnxbisect_backends.options import LOCAL, model_at, read_options, reason, unknown
+from onnxbisect_backends.options import LOCAL, complaint, model_at, read_options, reason, unknown
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions
 
 
@@ -261,21 +261,12 @@ def _validated(model: type[Build], data: dict[str, Any], what: str) -> Build:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise OptionError(f"{what}: {_complaint(error)}") from None
-
-
-def _complaint(error: ValidationError) -> str:
-    errors = error.errors(include_url=False)
-    first = next((it for it in errors if it["type"] == "extra_forbidden"), errors[0])
-    where = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        *path, field = where
+        unknown_fields = [
+            str(it["loc"][0]) for it in error.errors() if (it["type"], len(it["loc"])) == ("extra_forbidden", 1)
+        ]
         for name, about in BuildConfig.model_fields.items():
             inner = message_of(about.annotation)
-            if not path and inner is not None and field in inner.model_fields:
-                return f"'{field}' is a field of {name}, and stands beside it; write it inside."
-        return unknown(f"field of {'.'.join(path) or 'BuildConfig'}", field, model_at(BuildConfig, path).model_fields)
-    if first["type"] == "missing":
-        return f"{'.'.join(where)} is missing."
-    said = f"{reason(first['msg'])}."
-    return f"{'.'.join(where)}: {said}" if where else said
+            if inner is not None and (field := next((it for it in unknown_fields if it in inner.model_fields), None)):
+                inside = f"'{field}' is a field of {name}, and stands beside it; write it inside."
+                raise OptionError(f"{what}: {inside}") from None
+        raise OptionError(f"{what}: {complaint(error, BuildConfig, 'field', 'BuildConfig')}") from None
