@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxbisect.canon import Canon
 from onnxbisect.content import digest
-from onnxbisect.cut.frame import Frame, Framer, Numbers, Rows, renumbered
+from onnxbisect.cut.frame import Framer, Numbers, Rows, renumbered
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.identities import Identities
 from onnxbisect.model.model import Model
@@ -54,14 +54,10 @@ class Keyer:
         chosen = indices(units)
         frame = self._framer.frame(units, chosen)
         head = digest(self._ir_version, len(frame.inputs), len(frame.outputs))
-        return sha256(head + self._describe(self._canon.order(chosen, frame.outputs), frame)).hexdigest()
-
-    def _describe(self, order: Numbers, frame: Frame) -> bytes:
-        """An exact encoding of the graph of these units: each unit's kind and the numbers of the tensors in its slots.
-
-        A unit's kind implies its number of slots. Then follow the digests of entering tensors, the numbers of leaving
-        ones, and the digests of graph inputs and outputs that no unit reads or makes.
-        """
+        order = self._canon.order(chosen, frame.outputs)
+        # An exact encoding of the graph of these units: each unit's kind and the numbers of the tensors in its slots. A
+        # unit's kind implies its number of slots. Then follow the digests of entering tensors, the numbers of leaving
+        # ones, and the digests of graph inputs and outputs that no unit reads or makes.
         count = len(self._tokens)
         kinds, which = renumbered(self._kind[order], len(self._kinds))
         slots, tensors = renumbered(self._slots.of(order), count)
@@ -77,7 +73,7 @@ class Keyer:
         lengths = np.array([len(order), len(slots), len(which), len(outside), len(out)])
         parts = [_bytes(lengths), _bytes(kinds), _bytes(slots), *[self._kinds[kind] for kind in which.tolist()]]
         apart = sorted(digest(self._tokens[tensor].tobytes(), bool(leaves[tensor])) for tensor in idle.tolist())
-        return b"".join([*parts, self._tokens[outside].tobytes(), _bytes(out), *apart])
+        return sha256(b"".join([head, *parts, self._tokens[outside].tobytes(), _bytes(out), *apart])).hexdigest()
 
 
 def _bytes(numbers: Numbers) -> bytes:

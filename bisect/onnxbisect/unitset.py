@@ -151,3 +151,19 @@ def _ends(text: str) -> Iterator[tuple[int, int]]:
 
 def _range(start: int, end: int) -> str:
     return str(start) if start == end else f"{start}-{end}"
+
+
+def groups_of(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """For each node the first node of its connected component."""
+    first = list(range(count))
+
+    def find(node: int) -> int:
+        while first[node] != node:
+            first[node] = first[first[node]]
+            node = first[node]
+        return node
+
+    for source, target in edges:
+        one, other = sorted((find(source), find(target)))
+        first[other] = one
+    return [find(node) for node in range(count)]

@@ -121,9 +121,7 @@ def read(path: Path) -> Report:
     try:
         return checked(document, Report)
     except ValueError as place:
-        raise OptionError(
-            f"{file} is damaged: '{place}' is missing or wrong. Run the diagnosis again."
-        ) from place
+        raise OptionError(f"{file} is damaged: '{place}' is missing or wrong. Run the diagnosis again.") from place
 
 
 #: Exit statuses: the model compiles; culprits were found; no answer.

@@ -29,6 +29,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
+from onnxbisect.cut.rename import unused_name
 from onnxbisect.model.session import loadable
 from onnxbisect.precision.low import can_be_low, quantisable
 from onnxbisect.precision.metric import EQUAL, METRICS
@@ -168,14 +169,8 @@ def rounded(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
     by_low = {name for node in graph.node if node.name in low for name in node.output}
     nodes: list[onnx.NodeProto] = []
 
-    def fresh(name: str) -> str:
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return name
-
     def rounding(source: str, target: str) -> None:
-        half = fresh(f"{target}_float16")
+        half = unused_name(f"{target}_float16", taken)
         nodes.append(helper.make_node("Cast", [source], [half], name=half, to=TensorProto.FLOAT16))
         nodes.append(helper.make_node("Cast", [half], [target], name=target, to=TensorProto.FLOAT))
 
@@ -184,13 +179,13 @@ def rounded(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
         for place, name in enumerate(node.input):
             if node.name in low and name in floats and name not in by_low:
                 if name not in read:
-                    read[name] = fresh(f"{name}_rounded")
+                    read[name] = unused_name(f"{name}_rounded", taken)
                     rounding(name, read[name])
                 node.input[place] = read[name]
         nodes.append(node)
         for place, name in enumerate(node.output):
             if node.name in low and name in floats:
-                node.output[place] = fresh(f"{name}_exact")
+                node.output[place] = unused_name(f"{name}_exact", taken)
                 rounding(node.output[place], name)
     del graph.node[:]
     graph.node.extend(nodes)

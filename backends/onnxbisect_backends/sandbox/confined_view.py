@@ -35,11 +35,10 @@ def confined_view(
     temporary = {*_TEMPORARY, tempfile.gettempdir()} - {str(workdir)}
     hidden = [*_HIDDEN, *_homes(), *(str(folder.absolute()) for folder in confinement.hidden)]
     probe = [] if confinement.probe is None else [confinement.probe.parent]
-    links = [link for program in programs for link in _links(Path(program))]
     ours = (Path(__file__).parents[1], cache_folder() / "toolchains", Path(sys.prefix), Path(sys.base_prefix))
     shown = {
         *(str(path.absolute()) for path in (cwd, *probe, *reads, *listed(env), *ours)),
-        *(str(folder) for link in links for folder in _installed(link)),
+        *(str(path) for program in programs for path in _installed(Path(program))),
     }
     kept = {os.path.realpath(path) for path in (*hidden, *temporary)}
     found = {path: os.path.realpath(path) for path in shown}
@@ -69,17 +68,13 @@ def _homes() -> Iterator[str]:
     yield str(home / _LOCAL)
 
 
-def _links(program: Path) -> Iterator[Path]:
-    """The program, and the targets of its symbolic links step by step."""
-    yield program
-    while program.is_symlink():
-        program = program.parent / program.readlink()
-        yield program
-
-
 def _installed(program: Path) -> Iterator[Path]:
-    """The folder of its installation, its own folder, and itself; the outermost may not be shown."""
-    if program.parent.name in ("bin", "sbin"):
-        yield program.parent.parent
-    yield program.parent
-    yield program
+    """The program and the targets of its symbolic links step by step, after the folders that each is installed in."""
+    while True:
+        if program.parent.name in ("bin", "sbin"):
+            yield program.parent.parent
+        yield program.parent
+        yield program
+        if not program.is_symlink():
+            return
+        program = program.parent / program.readlink()

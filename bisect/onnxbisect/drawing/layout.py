@@ -11,6 +11,8 @@ from math import isqrt
 
 from fast_sugiyama import from_edges
 
+from onnxbisect.unitset import groups_of
+
 Edge = tuple[int, int]
 
 
@@ -40,22 +42,6 @@ def rows_of(count: int, edges: Sequence[Edge]) -> list[int]:
         if after[node] and len(after[node]) >= feeds[node]:
             rows[node] = min(rows[target] for target in after[node]) - 1
     return rows
-
-
-def groups_of(count: int, edges: Sequence[Edge]) -> list[int]:
-    """For each node the first node of its connected component."""
-    first = list(range(count))
-
-    def find(node: int) -> int:
-        while first[node] != node:
-            first[node] = first[first[node]]
-            node = first[node]
-        return node
-
-    for source, target in edges:
-        one, other = sorted((find(source), find(target)))
-        first[other] = one
-    return [find(node) for node in range(count)]
 
 
 def holds_of(rows: Sequence[int], groups: Sequence[int], edges: Sequence[Edge]) -> list[Edge]:

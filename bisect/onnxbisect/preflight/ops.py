@@ -1,12 +1,12 @@
 """Checks of single ops: where they come from, which form they have, what they are fed."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import onnx
 
 from onnxbisect.language import count, english, shortened
-from onnxbisect.model.scopes import domain_of, is_constant, is_copy, qualified, walk
+from onnxbisect.model.scopes import domain_of, is_constant, is_copy, qualified, schema_of, walk
 from onnxbisect.model.shapeops import RANDOM
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, unique
 
@@ -65,7 +65,7 @@ def ml_domain(subject: InspectedModel) -> CheckResult | None:
 
 def schema_function_op(subject: InspectedModel) -> CheckResult | None:
     """Standard ops that ONNX itself defines as a function of others, and has since they exist."""
-    sites = [s for s in subject.sites if not domain_of(s.node) and _always_function(s.node.op_type)]
+    sites = [s for s in subject.sites if not domain_of(s.node) and s.node.op_type in _always_functions()]
     ops = unique(s.node.op_type for s in sites)
     return CheckResult(nodes=subject.holders(sites), detail=shortened(ops, 8)) if sites else None
 
@@ -89,9 +89,9 @@ def missing_default_attr(subject: InspectedModel) -> CheckResult | None:
     found = [
         (site, name)
         for site in subject.sites
-        if not domain_of(site.node)
+        if not domain_of(site.node) and (schema := schema_of(site.node.op_type, subject.opset or 1)) is not None
         for name in _READ_BLINDLY.get(site.node.op_type, ())
-        if name not in {a.name for a in site.node.attribute} and _has_attribute(site.node.op_type, name, subject.opset)
+        if name in schema.attributes and name not in {a.name for a in site.node.attribute}
     ]
     what = unique(f"{name} of {site.node.op_type}" for site, name in found)
     return CheckResult(nodes=subject.holders(site for site, _ in found), detail=shortened(what)) if found else None
@@ -218,25 +218,18 @@ def _is_other_constant(node: onnx.NodeProto) -> bool:
     return is_constant(node) and "value" not in {attribute.name for attribute in node.attribute}
 
 
-@lru_cache(maxsize=1024)
-def _always_function(op: str) -> bool:
-    history = [s for s in _schemas().get(op, ()) if not s.deprecated]
-    # the stubs of onnx lack both
-    return bool(history) and all(it.has_function or it.has_context_dependent_function for it in history)  # type: ignore[attr-defined]
-
-
-@lru_cache(maxsize=1)
-def _schemas() -> dict[str, list[onnx.defs.OpSchema]]:
-    found: dict[str, list[onnx.defs.OpSchema]] = {}
+@cache
+def _always_functions() -> frozenset[str]:
+    own: dict[str, list[onnx.defs.OpSchema]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
-        if not schema.domain:
-            found.setdefault(schema.name, []).append(schema)
-    return found
-
-
-def _has_attribute(op: str, name: str, opset: int | None) -> bool:
-    known = [s for s in _schemas().get(op, ()) if s.since_version <= (opset or 1)]
-    return bool(known) and name in max(known, key=lambda s: s.since_version).attributes
+        if not schema.domain and not schema.deprecated:
+            own.setdefault(schema.name, []).append(schema)
+    # the stubs of onnx lack both
+    return frozenset(
+        op
+        for op, history in own.items()
+        if all(it.has_function or it.has_context_dependent_function for it in history)  # type: ignore[attr-defined]
+    )
 
 
 CHECKS = {

@@ -36,8 +36,17 @@ def random_feeds(inputs: Sequence[onnx.ValueInfoProto], count: int) -> Iterator[
 def edge_feeds(inputs: Sequence[onnx.ValueInfoProto], count: int, edges: Sequence[float] = EDGES) -> Iterator[Sample]:
     """Like `random_feeds`, with edge values in a quarter of the places of float inputs."""
     for number in range(count):
-        arrays = {value.name: _with_edges(_random(value, number), edges, _seed(value, number)) for value in inputs}
-        yield {value.name: _held(value, arrays[value.name]) for value in inputs}
+        sample = {}
+        for value in inputs:
+            array = _random(value, number)
+            if array.dtype.kind == "f":
+                random = np.random.default_rng(_seed(value, number) + 1)
+                chosen = random.random(array.shape) < 1 / 4
+                largest = float(np.finfo(array.dtype).max)
+                kept = np.array([edge for edge in edges if _SQUARES * edge * edge < largest])
+                array = np.where(chosen, random.choice(kept, size=array.shape).astype(array.dtype), array)
+            sample[value.name] = _held(value, array)
+        yield sample
 
 
 def _random(value: onnx.ValueInfoProto, number: int) -> np.ndarray:
@@ -55,16 +64,6 @@ def _held(value: onnx.ValueInfoProto, array: np.ndarray) -> np.ndarray:
     if value.type.tensor_type.elem_type != TensorProto.BFLOAT16:
         return array
     return array.astype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)).astype(array.dtype)
-
-
-def _with_edges(array: np.ndarray, edges: Sequence[float], seed: int) -> np.ndarray:
-    if array.dtype.kind != "f":
-        return array
-    random = np.random.default_rng(seed + 1)
-    chosen = random.random(array.shape) < 1 / 4
-    largest = float(np.finfo(array.dtype).max)
-    held = np.array([edge for edge in edges if _SQUARES * edge * edge < largest])
-    return np.where(chosen, random.choice(held, size=array.shape).astype(array.dtype), array)
 
 
 def _seed(value: onnx.ValueInfoProto, number: int) -> int:

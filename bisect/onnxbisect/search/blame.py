@@ -56,7 +56,8 @@ class Blame:
             others = failing & ~remainder & ~suspect.everywhere
             meant = self._oracle.named_in(failing) & suspect.everywhere or failing & suspect.everywhere
             alike = len({self._universe.neighbourhoods[unit] for unit in members(meant)}) == 1
-            if self._words(failing) == words and alike and self._stands_apart(suspect, others):
+            beside = (self._universe.neighbours(of(occurrence)) & others for occurrence in suspect.occurrences)
+            if self._words(failing) == words and alike and not all(beside):
                 return failing
         return None
 
@@ -82,6 +83,3 @@ class Blame:
         own = lowest(suspect.units)
         alike = (unit for (unit,) in suspect.occurrences if around[unit] == around[own] and solo[unit] == solo[own])
         return of(alike)
-
-    def _stands_apart(self, suspect: Suspect, others: UnitSet) -> bool:
-        return any(not self._universe.neighbours(of(occurrence)) & others for occurrence in suspect.occurrences)

@@ -74,14 +74,10 @@ def _every(edges: Sequence[UnitSet], most: int) -> list[UnitSet] | None:
         grown: set[UnitSet] = set()
         for done in sets:
             grown.update([done] if done & edge else [done | 1 << unit for unit in members(edge)])
-        sets = _minimal(grown)
+        sets = {one for one in grown if not any(other != one and is_subset(other, one) for other in grown)}
         if len(sets) > most:
             return None
     return list(sets)
-
-
-def _minimal(sets: set[UnitSet]) -> set[UnitSet]:
-    return {one for one in sets if not any(other != one and is_subset(other, one) for other in sets)}
 
 
 def _covering(
@@ -146,7 +142,7 @@ class _Kept:
     def keep(self, kept: UnitSet) -> None:
         """Add a set without an occurrence, extended until no further unit fits."""
         for unit in members(self.units & ~kept):
-            if self._fits(unit, kept):
+            if not any(is_subset(edge, kept | 1 << unit) for edge in self._edges_of[unit]):
                 kept |= 1 << unit
         if kept not in self.found:
             self.found.append(kept)
@@ -191,6 +187,3 @@ class _Kept:
         if any(is_subset(both, kept) for kept in self.found):
             return False
         return both not in self._edges_of[one] and not any(is_subset(edge, both) for edge in self._edges_of[one])
-
-    def _fits(self, unit: int, kept: UnitSet) -> bool:
-        return not any(is_subset(edge, kept | 1 << unit) for edge in self._edges_of[unit])

@@ -1,6 +1,7 @@
 """The whole search, replayed from the start each time: find, confirm, prove."""
 
 from dataclasses import replace
+from functools import partial
 
 from onnxbisect.language import english
 from onnxbisect.search.answer_limit import AnswerLimitError, covering, is_covered, pieces
@@ -47,7 +48,9 @@ class SearchReplay:
         try:
             whole = self._universe.everything
             self._oracle.settle_crashes()
-            if not whole or self._compiles(whole):
+            ask = partial(self._oracle.ask, whole, english("the whole model"))
+            # only a pass ends the search here, so only a pass is rechecked
+            if not whole or (ask().passed and ask(sure=True).passed):
                 self.state.proof = (whole,)
             elif sentence := self._hopeless():
                 self.state.hopeless = sentence
@@ -56,11 +59,6 @@ class SearchReplay:
             self.state.finished = True
         except BlockedError:
             return
-
-    def _compiles(self, whole: UnitSet) -> bool:
-        """Whether the whole model passes; only a pass ends the search here, so only a pass is rechecked."""
-        passed = self._oracle.ask(whole, english("the whole model")).passed
-        return passed and self._oracle.ask(whole, english("the whole model"), sure=True).passed
 
     def _hopeless(self) -> str:
         """Why further probes are useless, as a sentence; else empty. The compiler never answers or always refuses."""

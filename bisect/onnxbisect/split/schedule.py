@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
-from onnxbisect.unitset import UnitSet, members, of
+from onnxbisect.unitset import UnitSet, groups_of, members, of
 from onnxbisect.universe import Universe
 
 
@@ -61,7 +61,18 @@ def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> t
         before = [steps[producer] for producer in members(universe.predecessors[unit])]
         step = max((first, *(it for it in before if it is not None)))
         steps[unit] = step + (step % 2 != (npu >> unit & 1))
-    for part in reversed(_connected(universe, steps)):
+    together = [
+        (unit, consumer)
+        for unit, step in enumerate(steps)
+        if step is not None
+        for consumer in members(universe.successors[unit])
+        if steps[consumer] == step
+    ]
+    connected: dict[int, list[int]] = {}
+    for unit, first_unit in enumerate(groups_of(len(steps), together)):
+        if steps[unit] is not None:
+            connected.setdefault(first_unit, []).append(unit)
+    for part in sorted(connected.values(), key=lambda part: (steps[part[0]], part[0]), reverse=True):
         # Move a part to the step of its first consumer if that runs in the same place, so that fewer tensors cross.
         own = set(part)
         consumers = {consumer for unit in part for consumer in members(universe.successors[unit])} - own
@@ -77,27 +88,6 @@ def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> t
     return tuple(
         PieceUnits(kind=PieceKind.NPU if at % 2 else PieceKind.HOST, units=of(taken[at])) for at in sorted(taken)
     )
-
-
-def _connected(universe: Universe, steps: Sequence[int | None]) -> list[list[int]]:
-    """The weakly connected components of each step, earlier steps first."""
-    leader = list(range(len(steps)))
-
-    def find(unit: int) -> int:
-        while leader[unit] != unit:
-            leader[unit] = leader[leader[unit]]
-            unit = leader[unit]
-        return unit
-
-    for unit, step in enumerate(steps):
-        for consumer in () if step is None else members(universe.successors[unit]):
-            if steps[consumer] == step:
-                leader[find(consumer)] = find(unit)
-    groups: dict[int, list[int]] = {}
-    for unit, step in enumerate(steps):
-        if step is not None:
-            groups.setdefault(find(unit), []).append(unit)
-    return sorted(groups.values(), key=lambda part: (steps[part[0]], part[0]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,22 +142,20 @@ class ChildProcess:
         """
         kills = oom_kills()
         self.tell(request)
-        while "told" in (answer := self._answer(kills)) and told is not None:
+        while True:
+            line = self._line()
+            if not line.endswith(b"\n"):
+                raise self._lost(kills)
+            try:
+                answer = json.loads(line)
+            except (ValueError, RecursionError):
+                answer = None
+            if not isinstance(answer, dict):
+                self.end()
+                raise ProcessLostError("The process that had the model gave an answer that is none.")
+            if "told" not in answer or told is None:
+                return answer
             told(answer["told"])
-        return answer
-
-    def _answer(self, kills: int) -> dict[str, Any]:
-        line = self._line()
-        if not line.endswith(b"\n"):
-            raise self._lost(kills)
-        try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            self.end()
-            raise ProcessLostError("The process that had the model gave an answer that is none.")
-        return answer
 
     def end(self) -> None:
         """End it and its compiles, and remove its folder; a thread that waits in `ask` gets ProcessLostError."""
