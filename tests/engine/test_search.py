@@ -407,13 +407,15 @@ def test_a_brief_search_of_a_small_piece_asks_no_small_contexts():
     assert brief.calls <= 8 < whole.calls
 
 
-def test_what_failed_before_is_asked_alone_once_the_rest_passes():
+@pytest.mark.parametrize(("ops", "places"), [(5, 8), (10, 4), (40, 1)])
+def test_what_failed_before_is_asked_alone_once_the_rest_passes(ops: int, places: int):
     """Silent: a driver knows these answers from before, so of a repaired model two calls tell all of it."""
-    graph = replace(chain([0, 1, 2, 3, 4] * 8), doubted=of([*range(1, 40, 5), *range(3, 40, 5)]))
+    count = ops * places
+    graph = replace(chain([*range(ops)] * places), doubted=of([*range(1, count, ops), *range(3, count, ops)]))
     world = World(graph, monotone([1 << unit for unit in members(graph.doubted)]))
     world.diagnose()
     asked = [size(units) for units in world.verdicts]
-    assert asked[:4] == [40, 24, 1, 1]
+    assert asked[:4] == [count, count - 2 * places, 1, 1]
 
 
 @pytest.mark.parametrize(("refused", "most"), [([1, 2, 3, 4, 5], 9), ([2, 4], 5)])

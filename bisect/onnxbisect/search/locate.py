@@ -157,7 +157,12 @@ class Locator:
         return None
 
     def _is_interaction_likely(self, group: Sequence[Atom], beliefs: BlameOdds) -> bool:
-        """Whether the atoms of a failing group would probably pass alone, and their logs would name nothing."""
+        """Whether the atoms of a failing group would probably pass alone, and their logs would name nothing.
+
+        Not where all of them are in doubt: each of those is asked alone.
+        """
+        if not units_of(group) & ~self._universe.doubted:
+            return False
         if len(group) < 2 or self._state.capacity or self._universe.required_producers or self.atoms.named.informative:
             return False
         return beliefs.interaction(group) >= LIKELY
