@@ -203,6 +203,29 @@ def test_a_replacement_is_asked_about_beside_those_that_stand_next_to_it(tmp_pat
     assert found.compiles
     assert {it.candidate.name for it in found.places} == {"abs-max", "hardswish-clip"}
     assert asked.diagnosed == 1
+    # why a replacement of the Abs is refused, which only the other made necessary, is not searched for
+    assert asked.calls <= 35
+
+
+def test_what_gives_the_refused_op_again_is_asked_before_the_others_and_by_itself(tmp_path: Path) -> None:
+    """Seen with QNN: a Gather with indices of 32 bits, asked with four others, each of which was asked again."""
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("Gather", "Abs"))
+    table = numpy_helper.from_array(np.arange(40, dtype=np.float32).reshape(10, 4), "table")
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="gather"),
+        helper.make_node("Abs", ["rows"], ["sizes"], name="abs"),
+        helper.make_node("Relu", ["sizes"], ["y"], name="relu"),
+    ]
+    inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, [2, 3])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4])]
+    made = helper.make_graph(nodes, "g", inputs, outputs, [table])
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = repaired(model, asked, samples=[{"ids": np.array([[0, 1, 2], [3, 4, 9]])}])
+    assert found.compiles
+    assert {it.candidate.name for it in found.places} == {"gather-one-hot-twice", "abs-relu"}
+    together = {tuple(ops) for ops in asked.asked if "Gather" not in ops}
+    assert len(together) == 1
+    assert asked.calls <= 11
 
 
 def test_of_new_nodes_that_fail_only_together_one_is_replaced_in_its_turn(tmp_path: Path) -> None:

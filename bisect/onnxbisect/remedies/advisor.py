@@ -10,7 +10,7 @@ from onnxbisect.file_remedies import LOWER_RANKS, form_of_lower_rank
 from onnxbisect.language import english
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import bodies, reads
+from onnxbisect.model.scopes import bodies, qualified, reads
 from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, Finder, SeenVariants, advise, allowed
 from onnxbisect.remedies.found import Named, SearchedModel
 from onnxbisect.rewrites import Exactness, Rule, RuleRefusal, installed, names_in
@@ -110,6 +110,14 @@ class Advisor:
             return None
         return CulpritPlace(nodes, frozenset(it.key for it in chosen if not set(it.new_nodes).isdisjoint(place.nodes)))
 
+    def doubted(self, candidate: Candidate) -> list[str]:
+        """Its new nodes that are expected to fail: of an op that was refused wherever it was seen, or where one of that
+        op is replaced in another form.
+        """
+        replaced = {qualified(self._nodes[name]) for name in candidate.gone} & self.known.refused_ops
+        nodes = zip(candidate.new_nodes, candidate.new_ops, strict=True)
+        return [name for name, op in nodes if op in replaced or self.known.doubts(op)]
+
     def asked_beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> list[str]:
         """The neighbours of a replacement in the repaired model: original nodes and other replacements' nodes."""
         around = set(self._around(candidate).values())
@@ -182,6 +190,13 @@ class Advisor:
     def is_secondary(self, candidate: Candidate) -> bool:
         """Whether the candidate is used only because of another one."""
         return any(place.beside and candidate.node in place.nodes for place in self._culprit)
+
+    def may_be_given_up(self, candidate: Candidate) -> bool:
+        """Whether it is used only because of another one, and something else may replace its node."""
+        if not self.is_secondary(candidate):
+            return False
+        others = (it for it in self._candidates(candidate.node) if it.key not in {candidate.key, *self.struck})
+        return any(self.asked.get(it.question, True) for it in others)
 
     def strike(self, candidate: Candidate, reason: str) -> None:
         """Exclude a candidate."""

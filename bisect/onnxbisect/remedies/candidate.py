@@ -125,9 +125,14 @@ class Candidate:
         return tuple(node.name for node in self.replacement.nodes if not is_constant(node))
 
     @property
+    def new_ops(self) -> tuple[str, ...]:
+        """The op of each of the `new_nodes`."""
+        return tuple(qualified(node) for node in self.replacement.nodes if not is_constant(node))
+
+    @property
     def gives(self) -> tuple[str, ...]:
         """The ops of the new nodes, each once."""
-        return tuple(dict.fromkeys(qualified(node) for node in self.replacement.nodes if not is_constant(node)))
+        return tuple(dict.fromkeys(self.new_ops))
 
     def unknown(self, known: SeenVariants) -> int:
         """How many new nodes are support questions that never passed."""

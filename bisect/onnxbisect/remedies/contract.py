@@ -121,8 +121,13 @@ class Compiler(Protocol):
     def whole(self, model: onnx.ModelProto) -> SearchedModel:
         """Compile the model as a whole, and nothing else: one call."""
 
-    def ask(self, model: onnx.ModelProto, nodes: Collection[str], *, whole: bool = False) -> SearchedModel:
-        """Diagnose these nodes of a model, cut out, or compile them once; names in the result are those of `model`."""
+    def ask(
+        self, model: onnx.ModelProto, nodes: Collection[str], doubted: Collection[str] = (), *, whole: bool = False
+    ) -> SearchedModel:
+        """Diagnose these nodes of a model, cut out, or compile them once; names in the result are those of `model`.
+
+        The `doubted` nodes are expected to fail.
+        """
 
     def inside(self, model: onnx.ModelProto) -> "Compiler":
         """The same compiler for a model with inputs of its own, such as the body of a Loop."""

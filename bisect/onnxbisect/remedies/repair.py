@@ -209,9 +209,13 @@ class _Repairer:
         """Compile the new nodes that never passed, with their neighbours; False if the repair is to end.
 
         All of them in one piece; one by one where a tool refuses that and names nothing, since a search would have to
-        tell them apart.
+        tell them apart. Such a tool is asked first about those with nodes that are expected to fail: with them in one
+        piece others would be refused, too, and once they are refused, others take their places. Why it refuses one that
+        may be given up is not searched for: the next one takes fewer calls.
         """
-        ops = dict.fromkeys(op for it in advice.questions for op in it.gives)
+        doubtful = [it for it in advice.questions if self._before.died and self._advisor.doubted(it)]
+        questions = doubtful or advice.questions
+        ops = dict.fromkeys(op for it in questions for op in it.gives)
         self._tell(f"asking the compiler about what would replace culprits: {', '.join(ops)}")
         model = replaced(self._original, {it.node: it.replacement for it in advice.chosen})
 
@@ -219,11 +223,13 @@ class _Repairer:
             beside = [name for it in candidates for name in self._advisor.asked_beside(it, advice.chosen)]
             return list(dict.fromkeys([*(name for it in candidates for name in it.new_nodes), *beside]))
 
-        pieces: list[Sequence[Candidate]] = [advice.questions]
-        if len(advice.questions) > 1 and self._compiler.ask(model, nodes(advice.questions), whole=True).died:
-            pieces = [[it] for it in advice.questions]
+        pieces: list[Sequence[Candidate]] = [questions]
+        if doubtful or (len(questions) > 1 and self._compiler.ask(model, nodes(questions), whole=True).died):
+            pieces = [[it] for it in questions]
         for candidates in pieces:
-            found = self._compiler.ask(model, nodes(candidates))
+            doubted = [name for it in candidates for name in self._advisor.doubted(it)]
+            once = self._before.died and all(map(self._advisor.may_be_given_up, candidates))
+            found = self._compiler.ask(model, nodes(candidates), doubted, whole=once)
             self._limited = found.limited
             if found.stopped or found.limited:
                 return False
@@ -237,6 +243,8 @@ class _Repairer:
         new = set(candidate.new_nodes)
         places = [(it, place) for it in found.culprits for place in it.places if place not in repaired]
         refusals = [it.message for it, place in places if not new.isdisjoint(place.nodes)]
+        if not found.culprits and found.failure:  # it was compiled once
+            refusals = [found.message]
         taken = found.passing.issuperset(candidate.new_nodes) and not refusals
         alike = self._advisor.answered(candidate, advice.chosen, taken)
         if taken:

@@ -121,10 +121,12 @@ class RepairCompiler:
         """Whether the model has all these places and each fails by itself: one call for each, until one does not."""
         return all(self.ask(model, nodes, whole=True).diagnosis.verdict is Status.FAIL for nodes in places)
 
-    def ask(self, model: onnx.ModelProto, nodes: Collection[str], *, whole: bool = False) -> SearchedModel:
+    def ask(
+        self, model: onnx.ModelProto, nodes: Collection[str], doubted: Collection[str] = (), *, whole: bool = False
+    ) -> SearchedModel:
         """Search the piece of these nodes and required producers, or with `whole` compile it once.
 
-        Unresolved if the piece cannot be cut or loaded.
+        The search leaves out the `doubted` nodes first. Unresolved if the piece cannot be cut or loaded.
         """
         loaded = self.read(model)
         context = self.context_of(loaded, False)
@@ -146,7 +148,8 @@ class RepairCompiler:
                         work.append(maker)
             units = context.universe.with_required_producers(units_of_nodes(loaded.model, list(asked)))
             names = context.write(units, piece)
-            found = self._search(LoadedModel(piece, {}), piece=True, whole=whole)
+            own = [own for own, name in names.items() if name in doubted]
+            found = self._search(LoadedModel(piece, {}, doubted=[*own, *doubted]), piece=True, whole=whole)
         except (CutError, ModelError) as error:
             return unanswered(context, str(error))
         return replace(found, names=names)

@@ -46,20 +46,20 @@ class SimulatedCompiler:
 
     def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = (), *, brief: bool = False) -> SearchedModel:
         self.diagnosed += brief
-        read = self.read(model)
-        doubted = replace(read.universe, doubted=units_of_nodes(read, list(refused)) if refused else 0)
-        return replace(self.search(replace(read, universe=doubted), brief=brief), brief=brief)
+        return replace(self.search(_doubting(self.read(model), refused), brief=brief), brief=brief)
 
     def whole(self, model: onnx.ModelProto) -> SearchedModel:
         return self.search(self.read(model), most=1)
 
-    def ask(self, model: onnx.ModelProto, nodes: Collection[str], *, whole: bool = False) -> SearchedModel:
+    def ask(
+        self, model: onnx.ModelProto, nodes: Collection[str], doubted: Collection[str] = (), *, whole: bool = False
+    ) -> SearchedModel:
         read = self.read(model)
         piece = Cutter(read).cut(units_of_nodes(read, list(nodes)))
         self.asked.append([node.op_type for node in piece.proto.graph.node])
         path = self._path()
         write(piece, read, path)
-        found = self.search(load(path), most=1 if whole else None, brief=True)
+        found = self.search(_doubting(load(path), doubted), most=1 if whole else None, brief=True)
         return replace(found, names=piece.renamed)
 
     def inside(self, model: onnx.ModelProto) -> "SimulatedCompiler":
@@ -104,6 +104,11 @@ class SimulatedCompiler:
     def _path(self) -> Path:
         self.models += 1
         return self.folder / f"model{self.models}.onnx"
+
+
+def _doubting(model: Model, nodes: Collection[str]) -> Model:
+    units = units_of_nodes(model, list(nodes)) if nodes else 0
+    return replace(model, universe=replace(model.universe, doubted=units))
 
 
 def _job(model: Model, diagnosis: Diagnosis, records: Sequence[ProbeRecord]) -> CompletedDiagnosis:
