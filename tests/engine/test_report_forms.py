@@ -628,9 +628,23 @@ def test_every_form_says_what_to_do_next_and_what_replaces_a_culprit():
     unstyled = Page(html(report)).text
     for text in ("\n".join(lines(report)), markdown(report), unstyled, junit(report), culprit_readme(report, 1)):
         assert fix in text
-        assert "No rule replaces Exp, Gather within rounding; to run the rest on the NPU" in text
+        assert "No rule replaces Exp, Gather; to run the rest on the NPU" in text
         assert split in text
         assert "Slice, Reshape (gather-slice, exact)" in text
+
+
+@pytest.mark.parametrize(
+    ("exactness", "words"),
+    [("approximate", "Exp, Gather approximately"), ("domain", "Exp, Gather for inputs in a stated domain")],
+)
+def test_what_is_replaced_beyond_rounding_is_said_with_the_option_and_the_other_way(exactness: str, words: str) -> None:
+    report = replaced_report()
+    for entry in report["culprits"][1:]:
+        entry["replace_by"] = {"rules": ["some"], "gives": ["Mul"], "exactness": Exactness(exactness)}
+    text = "\n".join(lines(report))
+    assert f"To replace culprits and prove the result ({words}):" in text
+    assert f"onnx-bisect fix decoder.onnx --allow {exactness} --backend whitelist" in text
+    assert "Or, to leave Exp, Gather to the host and run the rest on the NPU:" in text
 
 
 def test_tables_of_culprits_have_one_row_for_an_op_and_no_empty_column():

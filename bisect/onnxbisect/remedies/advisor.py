@@ -280,19 +280,20 @@ class Advised:
 def replacements(job: CompletedDiagnosis) -> tuple[Advised | None, ...]:
     """For each culprit what replaces a node of its first place, None where nothing does.
 
-    Empty if there are too many culprits to look.
+    Within rounding, else approximately or in a stated domain. Empty if there are too many culprits to look.
     """
     found = SearchedModel(job=job)
     if not found.culprits or len(found.culprits) > _MOST_CULPRITS:
         return ()
-    advisor = Advisor(found, installed().rules, Exactness.ROUNDING)
-    advisor.add_places(found, examples=True)
-    chosen = {candidate.node: candidate for candidate in advisor.advise().chosen}
     first = [culprit.places[0].nodes if culprit.places else () for culprit in found.culprits]
-    return tuple(
-        _with_fewer_dimensions(culprit, found) or _of_rules(nodes, chosen)
-        for culprit, nodes in zip(found.diagnosis.culprits, first, strict=True)
-    )
+    advised = [_with_fewer_dimensions(culprit, found) for culprit in found.diagnosis.culprits]
+    for most in (Exactness.ROUNDING, Exactness.DOMAIN):
+        if None in advised:
+            advisor = Advisor(found, installed().rules, most)
+            advisor.add_places(found, examples=True)
+            chosen = {candidate.node: candidate for candidate in advisor.advise().chosen}
+            advised = [it or _of_rules(nodes, chosen) for it, nodes in zip(advised, first, strict=True)]
+    return tuple(advised)
 
 
 def _with_fewer_dimensions(culprit: DiagnosedCulprit, found: SearchedModel) -> Advised | None:

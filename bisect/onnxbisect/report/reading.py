@@ -18,7 +18,7 @@ from onnxbisect.input_value import InputValues, written
 from onnxbisect.language import ENGLISH, _, current
 from onnxbisect.report import words
 from onnxbisect.report.contents import ModuleEntry, ProbeEntry, Report, TableEntry
-from onnxbisect.report.culprit_contents import AlternativeEntry
+from onnxbisect.report.culprit_contents import AlternativeEntry, CulpritEntry
 from onnxbisect.report.text import clean, listed, plural
 
 #: Culprits shown with a full card; later ones have a short card.
@@ -261,26 +261,44 @@ def _about_culprits(document: Report, typed: TypedCommand) -> Iterator[NextStep]
     if culprits and not looked:
         yield NextStep(sentence=_("To see what replaces them, and prove the result"), command=_fix(typed), repairs=True)
     elif len(staying) < len(looked):
-        yield NextStep(sentence=_("To replace culprits and prove the result"), command=_fix(typed), repairs=True)
-    if not staying:
+        yield _replacing(looked, typed)
+    left = staying or [it for it in looked if _bounded(it)]
+    if not left:
         return
-    named = _named(" + ".join(it["ops"][:_OPS]) for it in staying)
+    named = _named(" + ".join(it["ops"][:_OPS]) for it in left)
     if "file_after" not in document:
+        split = ["onnx-bisect", "split", typed.model, *typed.inputs, "--report", typed.files or "REPORT"]
         yield NextStep(
-            sentence=_("No rule replaces {named} within rounding; to run the rest on the NPU", named=named),
-            command=shlex.join(
-                ["onnx-bisect", "split", typed.model, *typed.inputs, "--report", typed.files or "REPORT"]
-            ),
+            sentence=_("No rule replaces {named}; to run the rest on the NPU", named=named)
+            if staying
+            else _("Or, to leave {named} to the host and run the rest on the NPU", named=named),
+            command=shlex.join(split),
         )
     elif len(staying) == len(looked):  # the report is that of the changed file, which `fix` writes, to be split
         yield NextStep(
-            sentence=_(
-                "No rule replaces {named} within rounding; to write the changed file, which 'split' then takes",
-                named=named,
-            ),
+            sentence=_("No rule replaces {named}; to write the changed file, which 'split' then takes", named=named),
             command=_fix(typed),
             repairs=True,
         )
+
+
+def _bounded(culprit: CulpritEntry) -> bool:
+    """Whether what replaces it is more than rounding away, or holds for some inputs only."""
+    found = culprit.get("replace_by")
+    return found is not None and found["exactness"] not in (Exactness.EXACT, Exactness.ROUNDING)
+
+
+def _replacing(looked: Sequence[CulpritEntry], typed: TypedCommand) -> NextStep:
+    bounded = [it for it in looked if _bounded(it)]
+    if not bounded:
+        return NextStep(sentence=_("To replace culprits and prove the result"), command=_fix(typed), repairs=True)
+    named = _named(" + ".join(it["ops"][:_OPS]) for it in bounded)
+    most = Exactness.APPROXIMATE
+    sentence = _("To replace culprits and prove the result ({named} approximately)", named=named)
+    if any(found["exactness"] == Exactness.DOMAIN for it in bounded if (found := it.get("replace_by"))):
+        most = Exactness.DOMAIN
+        sentence = _("To replace culprits and prove the result ({named} for inputs in a stated domain)", named=named)
+    return NextStep(sentence=sentence, command=_fix(typed, "--allow", most), repairs=True)
 
 
 def _named(found: Iterable[str]) -> str:
