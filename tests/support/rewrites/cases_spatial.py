@@ -237,6 +237,13 @@ def _(draw: DrawFn) -> Instance:
     return _resize(draw, out, sizes=True, mode="linear", dims=dims)
 
 
+@case("resize3d-resize2d", _cubic)
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw, 5, 5)
+    out = [*dims[:2], *(draw(st.integers(1, 6)) for _ in range(3))]
+    return _resize(draw, out, sizes=True, mode="linear", dims=dims)
+
+
 @case("resize-cubic-matmul", lambda draw: _resize(draw, [1, 1, 8, 8], sizes=True, mode="linear", dims=(1, 1, 4, 4)))
 def _(draw: DrawFn) -> Instance:
     dims = shape(draw, 4, 4)

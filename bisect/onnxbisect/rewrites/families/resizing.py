@@ -84,6 +84,37 @@ def resize_linear_matmul(at: Site) -> str:
     return result
 
 
+@pytorch("mode='bilinear' over height and width, then over depth, instead of F.interpolate(x, mode='trilinear')")
+@rule(
+    "Resize -> Reshape Resize",
+    Exactness.DOMAIN,
+    Bound(epsilons=64, of="the largest magnitude of the input"),
+    domain=FINITE,
+    rank=38,
+    source=operator("Resize"),
+)
+def resize3d_resize2d(at: Site) -> str:
+    """Linear interpolation along three axes: along the last two, then along the one before."""
+    at.demand(at.attribute("mode", "nearest") == "linear", "it is not linear")
+    at.demand(not _crops(at), "it crops")
+    at.demand_dtype(TensorProto.FLOAT)
+    shape, out, scales = _sizes(at)
+    at.demand(len(shape) == 5 and shape[:2] == out[:2], "it does not change the last three of five axes")
+    batch, channels, depth, height, width = shape
+    fits = all(
+        int(np.float32(size) * np.float32(scale)) == new for size, scale, new in zip(shape, scales, out, strict=True)
+    )
+    at.demand(fits, "a scale rounds otherwise")
+
+    def resized(tensor: str, *factors: float) -> str:
+        roi = at.node.input[1] or at.constant(np.zeros(0, np.float32))
+        return at.like(tensor, roi, at.constant(np.array([1, 1, *factors], np.float32)))
+
+    flat = reshape(at, at.input(0), [batch, channels * depth, height, width])
+    deep = reshape(at, resized(flat, *scales[3:]), [batch, channels, depth, out[3] * out[4]])
+    return reshape(at, resized(deep, scales[2], 1), out)
+
+
 @pytorch("rows @ x @ columns with constant matrices instead of F.interpolate(x, mode='bicubic')")
 @rule(
     "Resize -> MatMul",
