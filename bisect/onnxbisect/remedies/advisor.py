@@ -32,13 +32,16 @@ class Struck:
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """A place that no candidate repairs. `reasons` are sentences about the rules that were considered."""
+    """A place that no candidate repairs. `reasons` are sentences about the rules that were considered; `allow` is the
+    exactness that would have to be allowed for one of them.
+    """
 
     place: CulpritPlace
     ops: tuple[str, ...]
     kind: CulpritKind
     message: str
     reasons: tuple[str, ...]
+    allow: Exactness | None
 
 
 class Advisor:
@@ -236,36 +239,41 @@ class Advisor:
                 ops=culprit.ops,
                 kind=culprit.kind,
                 message=culprit.message,
-                reasons=self._why(place) or (otherwise,),
+                reasons=reasons or (otherwise,),
+                allow=allow,
             )
             for culprit in found.culprits
             for place in culprit.places
+            for reasons, allow in [self._why(place)]
         )
 
     def _candidates(self, node: str) -> list[Candidate]:
         offered = [self._offered[node]] if node in self._offered else []
         return [*self._finder.candidates(self._nodes[node], self.known), *offered]
 
-    def _why(self, place: CulpritPlace) -> tuple[str, ...]:
+    def _why(self, place: CulpritPlace) -> tuple[tuple[str, ...], Exactness | None]:
+        """Sentences about the rules for a place, and the exactness that would have to be allowed for one of them."""
         if not all(node in self._nodes for node in place.nodes):
-            return (english("no rule repairs this: too much of the model, or too many of one op, is refused"),)
-        reasons = dict.fromkeys(reason for node in place.nodes for reason in self._reasons(self._nodes[node]))
-        return tuple(reasons)
+            return (english("no rule repairs this: too much of the model, or too many of one op, is refused"),), None
+        why = [each for node in place.nodes for each in self._reasons(self._nodes[node])]
+        beyond = [it for _, it in why if it is not None]
+        return tuple(dict.fromkeys(reason for reason, _ in why)), min(beyond, key=list(Exactness).index, default=None)
 
-    def _reasons(self, node: onnx.NodeProto) -> Iterator[str]:
-        """A sentence about each rule for the node's op, those that do not apply last."""
+    def _reasons(self, node: onnx.NodeProto) -> Iterator[tuple[str, Exactness | None]]:
+        """A sentence about each rule for the node's op, inapplicable ones last, and what would have to be allowed."""
         considered = self._everything.considered(node, self.known)
         for it in sorted(considered, key=lambda it: isinstance(it, RuleRefusal)):
             if isinstance(it, RuleRefusal):
-                yield english("{rule} does not apply: {reason}", rule=it.rule.id, reason=it.reason)
+                yield english("{rule} does not apply: {reason}", rule=it.rule.id, reason=it.reason), None
             elif it.key in self.struck:
-                yield english("{rule}: {reason}", rule=it.name, reason=self.struck[it.key].reason)
+                yield english("{rule}: {reason}", rule=it.name, reason=self.struck[it.key].reason), None
             elif not self.asked.get(it.question, True):
-                yield english("{rule}: the compiler refuses the result", rule=it.name)
+                yield english("{rule}: the compiler refuses the result", rule=it.name), None
             elif not all(allowed(rule, self.most) for rule in it.rules):
                 may = english("{rule} may work with --allow {exactness}", rule=it.name, exactness=it.exactness)
-                unknown = it.unknown(self.known)
-                yield may if unknown else english("{sentence}; the compiler takes the result", sentence=may)
+                seen = not it.unknown(self.known)
+                told = english("{sentence}; the compiler takes the result", sentence=may) if seen else may
+                yield told, it.exactness
 
 
 @dataclass(frozen=True, kw_only=True)

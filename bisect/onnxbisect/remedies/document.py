@@ -83,7 +83,10 @@ class FileChange:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftRow:
-    """A culprit that stays, why no rule repairs it, and the lines of the user's source that it comes from."""
+    """A culprit that stays, why no rule repairs it, and the lines of the user's source that it comes from.
+
+    `allow` is the option with which a rule would be tried; None where there is none left to try.
+    """
 
     nodes: tuple[str, ...]
     ops: tuple[str, ...]
@@ -91,6 +94,7 @@ class LeftRow:
     message: str
     reasons: tuple[str, ...]
     sources: tuple[str, ...] = ()
+    allow: Exactness | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +233,7 @@ def left_row(left: Left, nodes: Mapping[str, onnx.NodeProto] | None = None) -> L
         message=left.message,
         reasons=left.reasons,
         sources=tuple(dict.fromkeys(line for it in own if (line := source_line(origin(it))))),
+        allow=left.allow,
     )
 
 

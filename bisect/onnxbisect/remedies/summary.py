@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from onnxbisect.exactness import Exactness
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
 from onnxbisect.proof import OutputDifference
@@ -106,7 +107,18 @@ def lines(document: RepairDocument) -> list[str]:
         lines_ = [f"    {clip(line, 200)}" for line in sources(line for it in stay for line in it.sources)]
         shown += [head, *lines_, *reasons]
     others = [_("With {options}: {outcome}", options=called(it), outcome=outcome(it)) for it in document.alternatives]
-    return [*shown, *([""] if shown else []), headline(document), *numbers(document), *others]
+    return [*shown, *([""] if shown else []), headline(document), *numbers(document), *_permitted(document), *others]
+
+
+def _permitted(document: RepairDocument) -> list[str]:
+    """What `--allow` would change about what is left."""
+    beyond = [it.allow for it in document.left if it.allow is not None]
+    if not beyond:
+        return []
+    most, places = max(beyond, key=list(Exactness).index), plural(len(beyond), "place")
+    return [
+        _("With --allow {exactness}, rules would be tried for what is left at {places}.", exactness=most, places=places)
+    ]
 
 
 def sources(lines: Iterable[str]) -> list[str]:
@@ -141,7 +153,8 @@ def markdown(document: RepairDocument) -> str:
         parts += [f"## {_('What was changed')}", table(head, rows)]
         parts += [part for group in groups(document.changes) for part in _about(group, document.computes_in)]
     if document.left:
-        parts += [f"## {_('What is left')}", *(part for stay in left_groups(document.left) for part in _stays(stay))]
+        parts += [f"## {_('What is left')}", *_permitted(document)]
+        parts += [part for stay in left_groups(document.left) for part in _stays(stay)]
     if document.alternatives:
         cells_ = [(code(called(it), cell=True), plain(outcome(it))) for it in document.alternatives]
         title = _("The model as it was, with other options")
