@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from support.cli.command_line import Shell
 
@@ -179,6 +179,44 @@ def test_what_would_have_to_be_allowed_is_said_and_mends_it(shell: Shell) -> Non
     allowed = shell.call("fix", model, "--allow", "domain", *refusing("Sign,Erf,Tanh"))
     assert allowed.code == 0
     assert "--allow" not in allowed.out
+
+
+def _of_other_form(op: str) -> onnx.ModelProto:
+    """An op in a form that a rule replaces by another form of the op, and others replace only that."""
+    random = np.random.default_rng(0)
+    dims: tuple[int, ...] = (1, 2, 7, 7)
+    given: dict[str, np.ndarray] = {}
+    attributes: dict[str, Any] = {}
+    if op == "MaxPool":
+        attributes = {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}
+    else:
+        dims, gates = (3, 1, 4), {"LSTM": 4, "GRU": 3}[op]
+        attributes = {"hidden_size": 5, "direction": "bidirectional"}
+        given = {"w": random.standard_normal((2, 5 * gates, 4)), "r": random.standard_normal((2, 5 * gates, 5))}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="before"),
+        helper.make_node(op, ["a", *given], ["b"], name="other", **attributes),
+        helper.make_node("Neg", ["b"], ["y"], name="behind"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(it.astype(np.float32), name) for name, it in given.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "MaxPool"])
+def test_an_op_that_is_refused_in_its_other_form_too_is_replaced_by_others(shell: Shell, op: str) -> None:
+    """A rule that gives it another form, then one that replaces that."""
+    onnx.save(_of_other_form(op), shell.folder / "other.onnx")
+    done = shell.call("fix", "other.onnx", *refusing(op))
+    assert done.code == 0, done.out
+    (change,) = document(shell)["changes"]
+    assert len(change["rules"]) > 1
+    assert op not in {node.op_type for node in onnx.load(shell.folder / "repair" / "repaired.onnx").graph.node}
 
 
 def test_samples_of_the_user_take_part_in_the_proof(shell: Shell) -> None:

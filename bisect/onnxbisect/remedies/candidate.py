@@ -317,10 +317,16 @@ class Finder:
         wanted: Set[str],
         doubting: bool,
     ) -> Candidate | None:
-        """The best replacement of a new node. An If may be replaced by an If that comes out of a branch."""
-        if len(outer) >= _DEPTH or (qualified(node) in outer and not bodies(node)):
+        """The best replacement of a new node.
+
+        An If may be replaced by an If that comes out of a branch, and an op that a rule only gave another form, as an
+        LSTM of one direction, by others.
+        """
+        op = qualified(node)
+        again = op in outer and not (outer[-1] == op and outer.count(op) == 1)
+        if len(outer) >= _DEPTH or (again and not bodies(node)):
             return None
-        rules = (rule for rule in self._rules if rule.pattern is None and rule.takes_op(qualified(node)))
+        rules = (rule for rule in self._rules if rule.pattern is None and rule.takes_op(op))
         made = (self._rewrite(rule, node, facts) for rule in rules)
         found = [self._expanded(it, known, outer, wanted, doubting=doubting) for it in made if isinstance(it, Rewrite)]
         return min(filter(None, found), key=lambda candidate: candidate.order(known), default=None)
