@@ -52,7 +52,10 @@ def to_json(value: object, kind: Any = None) -> Any:
 
 def from_json(data: Any, kind: type[T]) -> T:
     """The value that `to_json` wrote; raises ValueError, TypeError, KeyError or AttributeError for other data."""
-    return _converter().structure(data, kind)
+    try:
+        return _converter().structure(data, kind)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
 
 
 @dataclass(frozen=True)

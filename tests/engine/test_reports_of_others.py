@@ -14,8 +14,14 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from typing_extensions import is_typeddict
 
-from onnxbisect.json_form import checked
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.json_form import checked, from_json
 from onnxbisect.language import CHINESE, ENGLISH, within
+from onnxbisect.precision import pictures
+from onnxbisect.precision.report import PrecisionReport
+from onnxbisect.precision.report import markdown as precision_markdown
+from onnxbisect.remedies import summary
+from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.report import overview_forms, parts
 from onnxbisect.report.compare import compare, compare_sections
 from onnxbisect.report.contents import Report
@@ -195,6 +201,37 @@ def test_what_is_taken_for_a_report_is_shown_in_every_form() -> None:
             except Exception as error:
                 raise AssertionError(f"{way} = {value!r}") from error
     assert taken > 500
+
+
+HOSTILE: tuple[Any, ...] = (None, "", "x", [], {}, -1, 1.5, math.nan, math.inf, 10**400, True, "\ud800")
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_damaged_repair_is_shown_or_refused(value: object) -> None:
+    data = json.loads((GOLDEN / "repair.json").read_text("utf-8"))
+    assert summary.lines(RepairDocument.of_json(data))
+    for way in places(data):
+        try:
+            document = RepairDocument.of_json(put(data, way, value))
+        except OnnxBisectError:
+            continue
+        assert summary.lines(document)
+        assert summary.markdown(document)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_damaged_precision_is_shown_or_refused(value: object) -> None:
+    data = json.loads((GOLDEN / "precision.json").read_text("utf-8"))
+    assert from_json(data, PrecisionReport).headline
+    for way in places(data):
+        try:
+            report = from_json(put(data, way, value), PrecisionReport)
+            assert report.headline is not None
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError):  # as the page does
+            continue
+        assert precision_markdown(report)
+        assert pictures.html(report)
+        assert pictures.trade(report)
 
 
 def test_sets_of_units_that_no_model_has_take_no_memory() -> None:

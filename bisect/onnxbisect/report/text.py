@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from rich.cells import cell_len
 
@@ -66,7 +67,9 @@ def op_chain(ops: Sequence[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Seconds for people: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`; `-` for a number that is none."""
+    if not isfinite(seconds):
+        return "-"
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
