@@ -5,14 +5,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english, nearest
 
 Options = TypeVar("Options", bound=BaseModel)
+
+
+def _split(text: Any) -> Any:
+    """Split at commas and semicolons, which names of ops and rules lack; reports print lists with commas."""
+    return [part.strip() for part in re.split("[,;]", text) if part.strip()] if isinstance(text, str) else text
+
+
+#: Several names in one option.
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,12 @@ def samples_folder(probe: Path) -> Path:
     return probe.with_suffix(".samples")
 
 
+def load(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file, by name."""
+    with np.load(file) as arrays:
+        return dict(arrays)
+
+
 def samples_of(probe: Path) -> tuple[Path, ...]:
     """The sample files of a probe in order; empty if there are none."""
     return tuple(sorted(samples_folder(probe).glob("*.npz"), key=lambda path: int(path.stem)))

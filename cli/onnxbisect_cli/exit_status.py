@@ -54,12 +54,8 @@ class Interruption:
         return 128 + (self.number or 0)
 
 
-def _interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 @contextmanager
-def stopping(stop: Callable[[], None] = _interrupt) -> Iterator[Interruption]:
+def stopping(stop: Callable[[], None] | None = None) -> Iterator[Interruption]:
     """While in this context, a signal calls `stop`; a later one of the same kind has its previous handler.
 
     Without `stop` it raises KeyboardInterrupt.
@@ -73,6 +69,8 @@ def stopping(stop: Callable[[], None] = _interrupt) -> Iterator[Interruption]:
             received[number] = monotonic()
             if interruption.number is None:
                 interruption.number = number
+            if stop is None:
+                raise KeyboardInterrupt
             stop()
         elif monotonic() - received[number] > _ONE_SIGNAL:
             signal.signal(number, before[signal.Signals(number)])

@@ -98,11 +98,10 @@ class PrecisionSearch:
         """Measure until nothing is open, or the budget is spent. Raises OptionError if full precision misses."""
         while isinstance(step := plan(space, self._scores, self._subject.want.at_least), KeptSet):
             if not self._ask(step, space, budget):
-                return self._so_far(space)
-        return self._reached(step, space)
-
-    def _so_far(self, space: Space) -> MinimalSet:
-        """The best set of the record, which may have some that this search did not come to."""
+                break
+        else:
+            return self._reached(step, space)
+        # The best set of the record, which may have some that this search did not come to.
         place = {node.name: unit for unit, node in enumerate(self._subject.nodes)}
         values = {
             of(place[name] for name in names): value

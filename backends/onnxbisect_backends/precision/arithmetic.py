@@ -15,7 +15,6 @@ from queue import Empty, LifoQueue
 from types import TracebackType
 from typing import IO, Protocol, Self, cast, runtime_checkable
 
-import numpy as np
 import onnx
 
 from onnxbisect.cut import write
@@ -28,7 +27,7 @@ from onnxbisect.precision.metric import Outputs
 from onnxbisect.precision.tensors import SampledTensor, read_seen
 from onnxbisect.precision.wanted import Low
 from onnxbisect.report.text import clip
-from onnxbisect_backends.samples import save
+from onnxbisect_backends.samples import load, save
 from onnxbisect_backends.sandbox.process import clean_env, killable
 
 _SCRIPT = Path(__file__).with_name("low_precision.py")
@@ -179,11 +178,7 @@ class OrtArithmetic:
 
     def outputs(self, folder: Path) -> tuple[Outputs, ...]:
         """The outputs of each sample that are in a folder."""
-        found = []
-        for number in range(len(self._given)):
-            with np.load(folder / f"{number}.npz") as arrays:
-                found.append(dict(arrays))
-        return tuple(found)
+        return tuple(load(folder / f"{number}.npz") for number in range(len(self._given)))
 
 
 class _OrderedProcess:

@@ -35,6 +35,7 @@ from onnxbisect.precision.low import can_be_low, quantisable
 from onnxbisect.precision.metric import EQUAL, METRICS
 from onnxbisect.precision.tensors import SampledTensor, read_seen, seen_of
 from onnxbisect.precision.wanted import Low
+from onnxbisect_backends.samples import load
 
 #: The file of what was seen of the tensors.
 _SEEN = "tensors.json"
@@ -55,7 +56,7 @@ def main(model: str, samples: str, low: str) -> None:
     proto = loadable(onnx.load(model))
     if low == Low.INT8 and _version(proto) < _QDQ:
         proto = version_converter.convert_version(proto, _BY_CHANNEL)
-    feeds = [_load(Path(samples) / f"{number}.npz") for number in range(len(list(Path(samples).iterdir())))]
+    feeds = [load(Path(samples) / f"{number}.npz") for number in range(len(list(Path(samples).iterdir())))]
     if not _say(answers, lambda: None if Path(_SEEN).is_file() else _measure(proto, feeds)):
         return
     for line in sys.stdin:
@@ -329,11 +330,6 @@ def _run(file: Path, outputs: list[str], feeds: list[dict[str, np.ndarray]], fol
         values = session.run(outputs, sample)
         arrays = {str(place): value for place, value in enumerate(values) if isinstance(value, np.ndarray)}
         np.savez(folder / f"{number}.npz", **arrays)  # type: ignore[arg-type] # numpy's stubs miss keywords of arrays
-
-
-def _load(file: Path) -> dict[str, np.ndarray]:
-    with np.load(file) as arrays:
-        return dict(arrays)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Backend contract.
 """
 
 import json
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 
 import onnx
 from google.protobuf.message import DecodeError
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import fingerprint
@@ -23,7 +22,7 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.logs import Reading, refused, signal_name, unfinished
-from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
+from onnxbisect_backends.options import LOCAL, Names, WorthTrying, read_options
 from onnxbisect_backends.simulator.profiles import LogDetail, OpSupport, Profile, load, shipped
 from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, parse_chain, refusals
 
@@ -129,14 +128,6 @@ def _shown(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_MOST])
 
 
-def _split(text: Any) -> Any:
-    """Split at commas and semicolons, which op names lack; reports print lists with commas."""
-    return [p.strip() for p in re.split("[,;]", text) if p.strip()] if isinstance(text, str) else text
-
-
-_Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-
-
 class SimulatorOptions(BaseModel):
     """The options; docs/profiles.md explains each."""
 
@@ -145,17 +136,17 @@ class SimulatorOptions(BaseModel):
     profile: Annotated[str | None, LOCAL, WorthTrying(instead=True)] = Field(
         default=None, examples=[*shipped()], description="a shipped profile, or a TOML file of your own"
     )
-    ops: _Names = Field(default=(), description="instead of a profile: exactly these are supported, A,B,…")
-    deny: _Names = Field(
+    ops: Names = Field(default=(), description="instead of a profile: exactly these are supported, A,B,…")
+    deny: Names = Field(
         default=(), description="these are refused, whatever the list says; alone: all others are taken"
     )
     report: LogDetail | None = Field(default=None, description="what the log names: all offenders, the first, or none")
     folds: bool | None = Field(default=None, description="whether constants fold away before the check")
-    fail_patterns: _Names = Field(
+    fail_patterns: Names = Field(
         default=(), description="A>B: fails where A feeds B; A&B: where both occur; several with ';'"
     )
-    needs_context: _Names = Field(default=(), description="Erf:Div>Erf>Add: Erf passes only within this chain")
-    input_dtypes: _Names = Field(default=(), description="other graph inputs are refused, float,int32,…")
+    needs_context: Names = Field(default=(), description="Erf:Div>Erf>Add: Erf passes only within this chain")
+    input_dtypes: Names = Field(default=(), description="other graph inputs are refused, float,int32,…")
     max_nodes: int | None = Field(default=None, ge=1, description="larger models fail as too large")
     advertise: bool | None = Field(default=None, description="whether the search may know the list")
     delay: float = Field(default=0.0, ge=0.0, description="seconds that each compile takes")

@@ -73,12 +73,9 @@ class TensorFacts:
             return None
         return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
-    def is_read(self, tensor: str) -> bool:
-        """Whether a node of the model reads the tensor, or it is an output."""
-        return tensor in self._read
-
     @cached_property
-    def _read(self) -> frozenset[str]:
+    def read(self) -> frozenset[str]:
+        """The tensors that nodes read, and the outputs."""
         graph = self._proto.graph
         return frozenset(name for node in graph.node for name in reads(node)) | {value.name for value in graph.output}
 

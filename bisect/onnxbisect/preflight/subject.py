@@ -151,22 +151,18 @@ class InspectedModel:
 
     def _callers(self, own: Iterable[NodeSite]) -> Mapping[Call, tuple[str, ...]]:
         """For each called function the main graph's nodes that call it directly or indirectly."""
+        calls = {
+            key: {call_of(node) for node in walk(function)} & self._functions.keys()
+            for key, function in self._functions.items()
+        }
         found: dict[Call, dict[str, None]] = {}
         work = [(call_of(site.node), site.holders[0]) for site in own if call_of(site.node) in self._functions]
         while work:
             key, holder = work.pop()
             if holder not in found.setdefault(key, {}):
                 found[key][holder] = None
-                work += [(inner, holder) for inner in self._calls[key]]
+                work += [(inner, holder) for inner in calls[key]]
         return {key: tuple(holders) for key, holders in found.items()}
-
-    @cached_property
-    def _calls(self) -> Mapping[Call, set[Call]]:
-        """For each function the functions that it calls."""
-        return {
-            key: {call_of(node) for node in walk(function)} & self._functions.keys()
-            for key, function in self._functions.items()
-        }
 
     @cached_property
     def _position(self) -> Mapping[str, int]:

@@ -20,6 +20,7 @@ from onnxbisect.report import words
 from onnxbisect.report.contents import ModuleEntry, ProbeEntry, Report, TableEntry
 from onnxbisect.report.culprit_contents import AlternativeEntry, CulpritEntry
 from onnxbisect.report.text import clean, listed, plural
+from onnxbisect.unitset import of, spell
 
 #: Culprits shown with a full card; later ones have a short card.
 WHOLE = 40
@@ -149,7 +150,7 @@ def options_outcome(document: Report, alternative: AlternativeEntry) -> str:
         "takes {count} of {culprits}: {ranges}{silent}",
         count=len(numbers),
         culprits=plural(culprits, "culprit"),
-        ranges=_ranges(numbers),
+        ranges=spell(of(numbers)).replace(",", ", "),
         silent=silent,
     )
 
@@ -160,17 +161,6 @@ def options_cost(document: Report) -> str:
     cached = sum(it["cached"] for it in document["alternatives"])
     known = (" " + _("and {answers}", answers=plural(cached, "known answer"))) if cached else ""
     return _("{calls}{known} for other options", calls=plural(calls, "compiler call"), known=known)
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Format the numbers 1, 2, 3, 7 as `1-3, 7`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 #: Most values that a summary counts separately.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
@@ -18,7 +18,7 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.logs import Reading, crashed, read_log, refused, unfinished, unresolved, write_script
-from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
+from onnxbisect_backends.options import Names, VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions
@@ -62,10 +62,6 @@ _Target = Literal[
 ]
 
 
-def _split(text: object) -> object:
-    return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
-
-
 class RknnOptions(VerifyOptions):
     """The options of the backend. Those with the toolkit's own names become arguments of `RKNN.config`."""
 
@@ -102,9 +98,9 @@ class RknnOptions(VerifyOptions):
     remove_reshape: bool = Field(default=False, description="drop Reshape at the ends of the model")
     compress_weight: bool = Field(default=False, description="smaller files")
     sparse_infer: bool = Field(default=False, description="use the sparsity of weights")
-    disable_rules: Annotated[
-        tuple[str, ...], BeforeValidator(_split), WorthTrying(pattern=r"--option disable_rules=(\w+)")
-    ] = Field(default=(), description="rules of fusion to go without, A,B,…; where one fails, the log names it")
+    disable_rules: Annotated[Names, WorthTrying(pattern=r"--option disable_rules=(\w+)")] = Field(
+        default=(), description="rules of fusion to go without, A,B,…; where one fails, the log names it"
+    )
     version: Annotated[str, installed_versions("rknn")] = Field(default="", description=VERSION_HELP)
 
 

@@ -55,7 +55,7 @@ def recurrent_last(at: Site) -> tuple[str, ...]:
     """The last state taken from the states of all steps, where the model reads none of these."""
     outputs = at.node.output
     at.demand(len(outputs) > 1 and bool(outputs[1]), "it gives no last state")
-    at.demand(not at.facts.is_read(outputs[0]), "the states of all steps are read")
+    at.demand(outputs[0] not in at.facts.read, "the states of all steps are read")
     at.demand(at.attribute("layout", 0) == 0, "the batch comes first")
     at.demand(not at.has(4), "the sequences are of several lengths")
     steps, batch, _ = at.shape(0)
