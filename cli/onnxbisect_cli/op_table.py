@@ -4,7 +4,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -92,9 +91,7 @@ class _ProgressBar:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._bar.stop()
 
     def show(self, event: SeriesStarted | ModelAnswered) -> None:

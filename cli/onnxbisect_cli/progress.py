@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Protocol, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -38,9 +37,7 @@ class Display(Protocol):
     def __enter__(self) -> Self:
         """Start the display."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """End the display, also after an error."""
 
 
@@ -64,9 +61,7 @@ class Shown:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._searching.close()
 
     def __call__(self, event: onnx_bisect.Event) -> None:
@@ -95,9 +90,7 @@ class PlainDisplay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._flush_known()
 
     def __call__(self, event: onnx_bisect.Event) -> None:
@@ -141,9 +134,7 @@ class LiveDisplay:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._live.stop()
 
     def __call__(self, event: onnx_bisect.Event) -> None:

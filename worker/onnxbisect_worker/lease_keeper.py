@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -54,9 +53,7 @@ class LeaseKeeper(Generic[WorkT]):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._over.set()
         self._thread.join()
 

@@ -1,18 +1,13 @@
 """The process of `torch_probe.py` in the user's Python: settings, starting it, asking it, what its problems mean."""
 
-import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self, cast
 
 from pydantic import BaseModel, ConfigDict
@@ -22,6 +17,7 @@ from onnxbisect.export.plan import Question
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect_backends.options import unknown
+from onnxbisect_backends.sandbox.process import AnsweringProcess
 
 _SCRIPT = Path(__file__).with_name("torch_probe.py")
 
@@ -130,22 +126,16 @@ class ExportProcess:
 
     def __enter__(self) -> Self:
         try:
-            self._process = subprocess.Popen(
-                [str(self._python), str(_SCRIPT), self._source],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            command = [str(self._python), str(_SCRIPT), self._source]
+            self._process = AnsweringProcess(command, stderr=subprocess.PIPE)
         except OSError as error:
             raise OptionError(f"{self._python} cannot be started: {error.strerror or error}.") from None
         self._drain = threading.Thread(target=self._keep_tail, daemon=True)
         self._drain.start()
         try:
-            began = time.monotonic()
-            answer = self._answer(self._seconds)
+            answer = self._process.ask(None, self._seconds)
             function, file = self._source.rpartition(":")[2], Path(self._source.rpartition(":")[0]).name
-            if answer is None and time.monotonic() - began >= self._seconds:
+            if answer is None and self._process.alive:
                 raise OptionError(
                     f"{function}() of {file} did not end within {self._seconds:g} s; --timeout gives it more."
                 )
@@ -159,9 +149,7 @@ class ExportProcess:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._end()
 
     def export(self, question: Question, how: How, file: Path) -> Exported:
@@ -175,51 +163,28 @@ class ExportProcess:
             "seconds": self._seconds,
             "memory": self._memory,
         }
-        orders = cast("IO[bytes]", self._process.stdin)
-        orders.write(json.dumps(order).encode() + b"\n")
-        orders.flush()
-        answer = self._answer(self._seconds + _GRACE)
+        answer = self._process.ask(order, self._seconds + _GRACE)
         if answer is None:
             raise OptionError(f"The process that exports modules of {self._source} died{self._said()}.")
         return Exported.model_validate(answer)
 
-    def _answer(self, seconds: float) -> Mapping[str, object] | None:
-        """The next line of JSON; None if the process ended or the time is up."""
-        source, line = cast("IO[bytes]", self._process.stdout).fileno(), bytearray()
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            if select.select([source], [], [], left)[0]:
-                data = os.read(source, 1 << 16)
-                if not data:
-                    self._process.wait()
-                    return None
-                line += data
-                if line.endswith(b"\n"):
-                    return cast("Mapping[str, object]", json.loads(line))
-        return None
-
     def _keep_tail(self) -> None:
-        for data in iter(lambda: os.read(cast("IO[bytes]", self._process.stderr).fileno(), 1 << 16), b""):
+        for data in iter(lambda: os.read(cast("IO[bytes]", self._process.popen.stderr).fileno(), 1 << 16), b""):
             self._tail += data
             del self._tail[:-_LOG]
 
     def _said(self) -> str:
         """How the process ended, and its last words."""
-        code = self._process.poll()
+        code = self._process.popen.poll()
         lines = self._tail.decode(errors="replace").split("\n")
         last = next((it.strip() for it in reversed(lines) if it.strip()), "")
         how = f" of {signal.Signals(-code).name}" if code is not None and code < 0 else ""
         return f"{how}{f'; its last line was: {clip(last, 200)}' if last else ''}"
 
     def _end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(BrokenPipeError):
-                cast("IO[bytes]", pipe).close()
+        self._process.end()
         self._drain.join(timeout=5)
-        cast("IO[bytes]", self._process.stderr).close()
+        cast("IO[bytes]", self._process.popen.stderr).close()
 
 
 def active_python() -> Path:

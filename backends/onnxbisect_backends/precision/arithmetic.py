@@ -2,18 +2,14 @@
 
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from queue import Empty, LifoQueue
-from types import TracebackType
-from typing import IO, Protocol, Self, cast, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import onnx
 
@@ -28,7 +24,7 @@ from onnxbisect.precision.tensors import SampledTensor, read_seen
 from onnxbisect.precision.wanted import Low
 from onnxbisect.report.text import clip
 from onnxbisect_backends.samples import load, save
-from onnxbisect_backends.sandbox.process import clean_env, killable
+from onnxbisect_backends.sandbox.process import AnsweringProcess, clean_env, killable
 
 _SCRIPT = Path(__file__).with_name("low_precision.py")
 
@@ -94,9 +90,7 @@ class OrtArithmetic:
             save(self.samples / f"{number}.npz", sample)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for process in self._started:
             process.end()
 
@@ -181,53 +175,28 @@ class OrtArithmetic:
         return tuple(load(folder / f"{number}.npz") for number in range(len(self._given)))
 
 
-class _OrderedProcess:
+class _OrderedProcess(AnsweringProcess):
     """A process that measures the model, if none has yet, and carries out orders one after the other."""
 
     def __init__(self, folder: Path, low: Low, seconds: float) -> None:
         self._seconds = seconds
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        self._process = subprocess.Popen(
+        super().__init__(
             # -P: this package's own modules must not shadow others
             [sys.executable, "-P", str(_SCRIPT), "model.onnx", "samples", low],
             cwd=folder,
             env=clean_env(folder, extra={"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
         )
-
-    @property
-    def alive(self) -> bool:
-        """Whether it takes orders."""
-        return self._process.poll() is None
 
     def answer(self, order: Mapping[str, object] | None) -> str:
         """What the process says was wrong with the order, or with measuring; a process that says nothing is ended."""
-        orders, answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
-        with killable(self._process):
-            try:
-                if order is not None:
-                    orders.write(json.dumps(order).encode() + b"\n")
-                    orders.flush()
-                late = not select.select([answers], [], [], self._seconds)[0]
-                line = b"" if late else answers.readline()
-            except BrokenPipeError:
-                late, line = False, b""
-        if line:
-            return str(json.loads(line).get("problem", ""))
+        with killable(self.popen):
+            answer = self.ask(order, self._seconds)
+        if answer is not None:
+            return str(answer.get("problem", ""))
+        late = self.alive
         self.end()
         if late:
             return english("it did not end within {seconds} s", seconds=f"{self._seconds:g}")
-        code = self._process.returncode
+        code = self.popen.returncode
         return english("its process died ({how})", how=signal.Signals(-code).name if code < 0 else str(code))
-
-    def end(self) -> None:
-        """Kill it; may be called again."""
-        if self.alive:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(BrokenPipeError):
-                cast("IO[bytes]", pipe).close()

@@ -11,6 +11,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -186,6 +187,50 @@ def killable(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         with _lock:
             del _running[process]
+
+
+class AnsweringProcess:
+    """A process that answers orders, each a line of JSON; no supervisor watches it, so `end` must be called."""
+
+    def __init__(self, command: Sequence[str], *, stderr: int = subprocess.DEVNULL, **popen: Any) -> None:
+        pipe = subprocess.PIPE
+        self.popen = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, start_new_session=True, **popen)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes orders."""
+        return self.popen.poll() is None
+
+    def ask(self, order: Mapping[str, object] | None, seconds: float) -> dict[str, Any] | None:
+        """The answer to an order, or what the process says at first; None if it has ended, or else the time is up."""
+        orders, answers = _pipes(self.popen)
+        if order is not None:
+            with contextlib.suppress(BrokenPipeError):  # reading shows that it has ended
+                orders.write(json.dumps(order).encode() + b"\n")
+                orders.flush()
+        line, deadline = bytearray(), time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([answers], [], [], left)[0]:
+                data = os.read(answers.fileno(), 1 << 16)
+                if not data:
+                    self.popen.wait()
+                    return None
+                line += data
+                if line.endswith(b"\n"):
+                    answer: dict[str, Any] = json.loads(line)
+                    return answer
+        return None
+
+    def end(self) -> None:
+        """Kill it and its children; may be called again."""
+        orders, answers = _pipes(self.popen)
+        if not answers.closed:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            self.popen.wait()
+            answers.close()
+            with contextlib.suppress(BrokenPipeError):
+                orders.close()
 
 
 def _terminate(chosen: Callable[[CompileGroup | None], bool]) -> None:
