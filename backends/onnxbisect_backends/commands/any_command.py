@@ -190,13 +190,9 @@ class CommandBackend:
                 f"The command '{' '.join(argv)}' does not say where the model goes; write {{model}} in its place."
             )
         self._argv = tuple(argv)
-        self._cwd = (cwd or Path.cwd()).absolute()
-        self._files = files_named(self._argv, self._cwd)
-
-    @property
-    def folder(self) -> Path:
-        """The directory it runs in."""
-        return self._cwd
+        #: The directory it runs in.
+        self.folder = (cwd or Path.cwd()).absolute()
+        self._files = files_named(self._argv, self.folder)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -210,7 +206,7 @@ class CommandBackend:
 
     def check(self) -> str | None:
         """Whether the command's first word can be executed."""
-        found = find_executable(self._argv[0], cwd=self._cwd, path=os.environ.get("PATH"))
+        found = find_executable(self._argv[0], cwd=self.folder, path=os.environ.get("PATH"))
         return None if found else not_found(self._argv[0])
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
@@ -220,7 +216,7 @@ class CommandBackend:
         argv = list(self._argv)
         for placeholder, value in values.items():
             argv = [element.replace(placeholder, value) for element in argv]
-        outcome = run(argv, cwd=self._cwd, env={**os.environ, "TMPDIR": str(workdir)}, limits=limits)
+        outcome = run(argv, cwd=self.folder, env={**os.environ, "TMPDIR": str(workdir)}, limits=limits)
         outcome = with_artifacts(outcome, probe.absolute(), workdir)
         if not outcome.exit_code or outcome.exit_code == _UNRESOLVED:
             return outcome

@@ -106,9 +106,10 @@ class TomlBackend:
     """
 
     def __init__(self, path: Path, options: dict[str, str]) -> None:
-        self._path = path.absolute()
+        #: The TOML file.
+        self.file = path.absolute()
         self._started_in = Path.cwd()
-        self._definition = load_definition(self._path)
+        self._definition = load_definition(self.file)
         version = options.get(VERSION, "") if self._definition.takes_version else ""
         others = {key: it for key, it in options.items() if key != VERSION or not self._definition.takes_version}
         comparing = {
@@ -127,16 +128,17 @@ class TomlBackend:
         self._values = {key: others.get(key, option.default) for key, option in self._definition.options.items()}
         self._version = {VERSION: version} if version else {}
         wanted = self._definition.toolchain
-        self._toolchain: Toolchain | None = None
+        #: The environment that the compiler runs in, if the file names one.
+        self.toolchain: Toolchain | None = None
         if wanted:
-            self._toolchain = in_use(wanted, version) if self._definition.takes_version else toolchain_named(wanted)
+            self.toolchain = in_use(wanted, version) if self._definition.takes_version else toolchain_named(wanted)
         words = [word for command in self._definition.commands for word in command]
         words += self._definition.compute or ()
         own = [word for word in words if "here" in placeholders(word)]
         own += [self._program(command[0]) for command in self._definition.commands if _is_relative(command[0])]
-        named = files_named(self._filled(own), self._path.parent)
+        named = files_named(self._filled(own), self.file.parent)
         files = sorted((Path(name).name, digest) for name, digest in named.items())
-        self._digest = short_hash(self._path.read_text(encoding="utf-8") + json.dumps(files))
+        self._digest = short_hash(self.file.read_text(encoding="utf-8") + json.dumps(files))
 
     @property
     def name(self) -> str:
@@ -158,16 +160,6 @@ class TomlBackend:
         return self._verifying.within
 
     @property
-    def file(self) -> Path:
-        """The path of the TOML file."""
-        return self._path
-
-    @property
-    def toolchain(self) -> Toolchain | None:
-        """The environment that the compiler runs in, if the file names one."""
-        return self._toolchain
-
-    @property
     def patterns(self) -> tuple[Pattern, ...]:
         """The compiled patterns that apply with these options."""
         return tuple(
@@ -179,15 +171,15 @@ class TomlBackend:
     @property
     def access(self) -> Access:
         """The programs of its commands, the file's folder, and the paths in its variables and options."""
-        definition, env = self._definition, self._env(self._path.parent, {})
+        definition, env = self._definition, self._env(self.file.parent, {})
         asked = [definition.version.command] if isinstance(definition.version, VersionCommand) else []
         first = self._filled([self._program(words[0]) for words in (*definition.commands, *asked)])
-        found = [find_executable(word, cwd=self._path.parent, path=env.get("PATH")) for word in first]
+        found = [find_executable(word, cwd=self.file.parent, path=env.get("PATH")) for word in first]
         named = [Path(value) for value in inherited(definition.inherit_env).values() if value[:1] == "/"]
         return Access(
             programs=tuple(filter(None, found)),
             # the file by itself, too: its folder is not shown where it holds the data of a service
-            reads=(self._path.parent, self._path, *named, *listed(env)),
+            reads=(self.file.parent, self.file, *named, *listed(env)),
             network=definition.network,
         )
 
@@ -207,12 +199,12 @@ class TomlBackend:
         version = definition.version
         if isinstance(version, VersionCommand):
             version = self._ask_version(version)
-        if self._toolchain and version == UNKNOWN:
-            version = self._toolchain.version
+        if self.toolchain and version == UNKNOWN:
+            version = self.toolchain.version
         return Description(
             tool=definition.tool or Path(definition.command[0]).name,
             version=version,
-            environment=self._toolchain.digest if self._toolchain else "",
+            environment=self.toolchain.digest if self.toolchain else "",
             ops=definition.ops,
             probe_format=ProbeFormat(**definition.probe_format.model_dump()),
             weights_matter=definition.weights_matter,
@@ -226,17 +218,17 @@ class TomlBackend:
 
     def check(self) -> str | None:
         """Whether its toolchain is installed and the first words of its commands can be executed."""
-        if self._toolchain and self._toolchain.missing:
-            return self._toolchain.missing
+        if self.toolchain and self.toolchain.missing:
+            return self.toolchain.missing
         with tempfile.TemporaryDirectory() as work:
             path = self._env(Path(work), {}).get("PATH")
         first = [words[0] for words in self._definition.commands]
         for word, command in zip(first, self._filled([self._program(word) for word in first]), strict=True):
-            if find_executable(command, cwd=self._path.parent, path=path):
+            if find_executable(command, cwd=self.file.parent, path=path):
                 continue
             if _is_relative(word) and not Path(command).exists():
                 return (
-                    f"The command '{word}' of {self._path} was found neither beside that file nor in the working "
+                    f"The command '{word}' of {self.file} was found neither beside that file nor in the working "
                     f"directory {self._started_in}; {{here}} stands for the file's folder."
                 )
             return not_found(command, self._definition.install)
@@ -263,7 +255,7 @@ class TomlBackend:
                 log=outcome.log + ended.log,
                 log_truncated=outcome.log_truncated or ended.log_truncated,
             )
-        return with_artifacts(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
+        return with_artifacts(outcome, probe, workdir, self.toolchain.folder if self.toolchain else None)
 
     @property
     def compute(self) -> Callable[[Path, Path, Path, Path, Limits], Outcome]:
@@ -302,30 +294,30 @@ class TomlBackend:
         """The path of a command: a relative one is searched beside the file, then where onnx-bisect was started."""
         if not _is_relative(word):
             return word
-        places = [folder / word for folder in (self._path.parent, self._started_in)]
+        places = [folder / word for folder in (self.file.parent, self._started_in)]
         return str(next((place for place in places if place.exists()), word))
 
     def _filled(self, words: Sequence[str], places: Mapping[str, str] | None = None) -> list[str]:
-        values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **(places or {})}
-        if self._toolchain:
-            values["toolchain"] = str(self._toolchain.folder)
+        values = {"here": str(self.file.parent), "python": sys.executable, **self._values, **(places or {})}
+        if self.toolchain:
+            values["toolchain"] = str(self.toolchain.folder)
         return [fill(word, lambda name: values.get(name, f"{{{name}}}")) for word in words]
 
     def _env(self, workdir: Path, places: Mapping[str, str]) -> dict[str, str]:
         definition = self._definition
         extra = dict(zip(definition.env, self._filled(list(definition.env.values()), places), strict=True))
-        if self._toolchain is None:
+        if self.toolchain is None:
             return clean_env(workdir, inherit=definition.inherit_env, extra=extra)
-        return self._toolchain.environment(workdir, {**inherited(definition.inherit_env), **extra})
+        return self.toolchain.environment(workdir, {**inherited(definition.inherit_env), **extra})
 
     def _run(
         self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path, more: Mapping[str, str] | None = None
     ) -> Outcome:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out"), **(more or {})}
-        cwd = workdir if self._definition.cwd == "work" else self._path.parent
+        cwd = workdir if self._definition.cwd == "work" else self.file.parent
         definition, env = self._definition, self._env(workdir, places)
         # the user's own compiler may need a licence server; an installed toolchain needs no network
-        network = True if definition.network else None if self._toolchain is None else False
+        network = True if definition.network else None if self.toolchain is None else False
         argv, reads = self._filled([self._program(words[0]), *words[1:]], places), self.access.reads
         return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=definition.isolated)
 

@@ -170,7 +170,8 @@ class WhitelistBackend:
                 "folds": profile.folds if self._options.folds is None else self._options.folds,
             }
         )
-        self._rules = _rules(self._options, self._profile)
+        #: The rules of the simulated compiler.
+        self.rules = _rules(self._options, self._profile)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -178,20 +179,15 @@ class WhitelistBackend:
         given = self._options.model_dump(mode="json", exclude_defaults=True, exclude={"delay"})
         return {**given, "report": self._profile.report.value}
 
-    @property
-    def rules(self) -> Rules:
-        """The rules of the simulated compiler."""
-        return self._rules
-
     def describe(self) -> Description:
         """The profile's tool, and its ops as advertised ones unless `advertise=false`."""
-        advertise = not self._rules.everything_else if self._options.advertise is None else self._options.advertise
-        dtypes = self._rules.input_dtypes
+        advertise = not self.rules.everything_else if self._options.advertise is None else self._options.advertise
+        dtypes = self.rules.input_dtypes
         return Description(
             boundary_known=True,
             tool=f"a simulation of {self._profile.tool}",
             version=self._version,
-            ops=frozenset(self._profile.ops) - self._rules.denied if advertise else None,
+            ops=frozenset(self._profile.ops) - self.rules.denied if advertise else None,
             probe_format=ProbeFormat(input_dtypes=dtypes),
             disputed=self._profile.disputed,
         )
@@ -214,7 +210,7 @@ class WhitelistBackend:
             model = onnx.load(probe, load_external_data=False)
         except (OSError, DecodeError) as error:
             return Outcome(broken=f"the probe cannot be read: {error}", seconds=time.monotonic() - started)
-        found = refusals(model, self._rules)
+        found = refusals(model, self.rules)
         refused = tuple(refusal for refusal in found if refusal.kind is not Kind.UNKNOWN)
         log = [f"{self._profile.tool} {self._version}, simulated by onnx-bisect"]
         if found:

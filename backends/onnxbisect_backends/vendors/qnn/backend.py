@@ -23,7 +23,7 @@ from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.logs import Reading, crashed, read_log, refused, unfinished, unresolved, write_script
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options, unknown
 from onnxbisect_backends.sandbox.process import run, with_artifacts
-from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions
+from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE, Support, read_support, support_line
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
@@ -99,17 +99,13 @@ class QnnBackend:
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = read_options(QnnOptions, options, self.name)
-        self._toolchain = in_use(self.name, self._options.version)
-
-    @property
-    def toolchain(self) -> Toolchain:
-        """The environment that the compiler runs in."""
-        return self._toolchain
+        #: The environment that the compiler runs in.
+        self.toolchain = in_use(self.name, self._options.version)
 
     @property
     def access(self) -> Access:
         """The toolchain's Python."""
-        return Access(programs=(str(self._toolchain.python),))
+        return Access(programs=(str(self.toolchain.python),))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -125,17 +121,17 @@ class QnnBackend:
     def profile(self) -> str:
         """The measured profile of the pinned version in fp16."""
         measured = self._options.precision == "fp16"
-        return f"qnn-{self._toolchain.version}-measured" if measured else ""
+        return f"qnn-{self.toolchain.version}-measured" if measured else ""
 
     def describe(self) -> Description:
         """The pinned version; nothing is started."""
-        newest_ir, newest_opset = _NEWEST.get(self._toolchain.version, (None, None))
+        newest_ir, newest_opset = _NEWEST.get(self.toolchain.version, (None, None))
         return Description(
             boundary_known=True,
             needs_static=True,
             tool="Qualcomm QNN (onnxruntime-qnn)",
-            version=self._toolchain.version,
-            environment=self._toolchain.digest,
+            version=self.toolchain.version,
+            environment=self.toolchain.digest,
             probe_format=ProbeFormat(
                 input_dtypes=_BOUNDARY_DTYPES,
                 output_dtypes=_BOUNDARY_DTYPES,
@@ -150,7 +146,7 @@ class QnnBackend:
 
     def check(self) -> str | None:
         """Whether the toolchain is installed."""
-        return self._toolchain.missing
+        return self.toolchain.missing
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Prepare one probe; the log ends with the trace's entries for the probe's nodes.
@@ -158,13 +154,13 @@ class QnnBackend:
         A context file is written even after a refusal, so it proves nothing.
         """
         workdir = workdir.absolute()
-        python, words = str(self._toolchain.python), json.dumps(self._provider_options())
+        python, words = str(self.toolchain.python), json.dumps(self._provider_options())
         # -P: this package's own modules must not shadow others
         argv = [python, "-P", str(_SCRIPT), str(probe.absolute()), str(workdir / "context.onnx"), words]
-        outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits, network=False)
+        outcome = run(argv, cwd=workdir, env=self.toolchain.environment(workdir), limits=limits, network=False)
         if outcome.exit_code == _REFUSED:
             outcome = replace(outcome, log=f"{outcome.log}\n{support_line(workdir, probe)}\n")
-        return with_artifacts(outcome, probe.absolute(), workdir, self._toolchain.folder)
+        return with_artifacts(outcome, probe.absolute(), workdir, self.toolchain.folder)
 
     def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
         """Run a model on the emulator of the HTP that comes with the toolchain: quantised nodes in integers, others in
@@ -172,14 +168,14 @@ class QnnBackend:
         """
         words = json.dumps({name: it for name, it in self._provider_options().items() if name not in _NOT_EMULATED})
         paths = [str(it.absolute()) for it in (model, samples, out)]
-        argv = [str(self._toolchain.python), "-P", str(_RUN_SCRIPT), *paths, words]
-        return run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits, network=False)
+        argv = [str(self.toolchain.python), "-P", str(_RUN_SCRIPT), *paths, words]
+        return run(argv, cwd=workdir, env=self.toolchain.environment(workdir), limits=limits, network=False)
 
     def vendor_files(self, probe: Path) -> None:
         """Write the script that creates the session, and the command that runs it, beside the model."""
         script = Path(shutil.copyfile(_SCRIPT, probe.parent / _SCRIPT.name))
         words = ["python", script.name, probe.name, "context.onnx", json.dumps(self._provider_options())]
-        versions = f"# pip install onnxruntime-qnn=={self._toolchain.version}"
+        versions = f"# pip install onnxruntime-qnn=={self.toolchain.version}"
         write_script(probe.parent, [versions, shlex.join(words)])
 
     def judge(self, outcome: Outcome) -> Verdict:

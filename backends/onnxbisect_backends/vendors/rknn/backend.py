@@ -21,7 +21,7 @@ from onnxbisect_backends.logs import Reading, crashed, read_log, refused, unfini
 from onnxbisect_backends.options import Names, VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
-from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions
+from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.vendors.rknn import log
 
 _SCRIPT = Path(__file__).with_name("rknn_convert.py")
@@ -123,17 +123,13 @@ class RknnBackend:
         self._options = read_options(RknnOptions, options, self.name)
         if self._options.target in _INTEGER_ONLY and not self._options.quantize:
             raise OptionError(f"{self._options.target} computes in integers only; add --option quantize=true.")
-        self._toolchain = in_use("rknn", self._options.version)
-
-    @property
-    def toolchain(self) -> Toolchain:
-        """The environment that the compiler runs in."""
-        return self._toolchain
+        #: The environment that the compiler runs in.
+        self.toolchain = in_use("rknn", self._options.version)
 
     @property
     def access(self) -> Access:
         """The toolchain's Python."""
-        return Access(programs=(str(self._toolchain.python),))
+        return Access(programs=(str(self.toolchain.python),))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -149,7 +145,7 @@ class RknnBackend:
     @property
     def profile(self) -> str:
         """The measured profile of this version; empty with `quantize`, because float models were measured."""
-        return "" if self._options.quantize else f"rknn-{self._toolchain.version}-measured"
+        return "" if self._options.quantize else f"rknn-{self.toolchain.version}-measured"
 
     def describe(self) -> Description:
         """The toolchain's version; nothing is started."""
@@ -157,8 +153,8 @@ class RknnBackend:
             boundary_known=True,
             needs_static=True,
             tool="RKNN-Toolkit2",
-            version=self._toolchain.version,
-            environment=self._toolchain.digest,
+            version=self.toolchain.version,
+            environment=self.toolchain.digest,
             probe_format=ProbeFormat(
                 input_dtypes=_INPUT_DTYPES,
                 min_input_rank=1,
@@ -167,23 +163,23 @@ class RknnBackend:
                 unwritten_defaults=_UNWRITTEN,
             ),
             weights_matter=self._options.quantize,
-            newest_opset=_NEWEST_OPSET.get(self._toolchain.version),
+            newest_opset=_NEWEST_OPSET.get(self.toolchain.version),
             samples=self._options.calibration_size if self._options.quantize else 0,
             computes_in="" if self._options.quantize else "float16",
         )
 
     def check(self) -> str | None:
         """Whether its environment is installed and has the rules to disable."""
-        if self._toolchain.missing or not self._options.disable_rules:
-            return self._toolchain.missing
+        if self.toolchain.missing or not self._options.disable_rules:
+            return self.toolchain.missing
         # every word in the toolkit's rule modules, which include all rule names: it has no list, and accepts any
-        modules = self._toolchain.site_packages.glob("rknn/api/rules/*.so")
+        modules = self.toolchain.site_packages.glob("rknn/api/rules/*.so")
         rules = {word.decode() for module in modules for word in _RULE.findall(module.read_bytes())}
         unheard = next((rule for rule in self._options.disable_rules if rule not in rules), None)
         if unheard is None:
             return None
         hint = did_you_mean(unheard, rules, "; the log of a compile that fails in one names it.")
-        return f"RKNN-Toolkit2 {self._toolchain.version} has no rule '{unheard}' to disable{hint}"
+        return f"RKNN-Toolkit2 {self.toolchain.version} has no rule '{unheard}' to disable{hint}"
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Convert a copy of the probe; the toolkit writes beside it."""
@@ -193,7 +189,7 @@ class RknnBackend:
         order = json.dumps({"config": self._config(), "quantize": self._options.quantize, "samples": samples})
         argv = [str(_SCRIPT), model.name, "out.rknn", order]
         outcome = self._run(argv, workdir, _bounded(limits, model.stat().st_size))
-        return with_artifacts(outcome, model, workdir, self._toolchain.folder)
+        return with_artifacts(outcome, model, workdir, self.toolchain.folder)
 
     def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
         """Convert the model again, and run it on the simulator that comes with the toolkit."""
@@ -236,7 +232,7 @@ class RknnBackend:
             for path in samples_of(probe):
                 shutil.copyfile(path, folder / "dataset" / path.name)
         order = json.dumps({"config": self._config(), "quantize": self._options.quantize, "samples": samples})
-        versions = f"# pip install rknn-toolkit2=={self._toolchain.version}"
+        versions = f"# pip install rknn-toolkit2=={self.toolchain.version}"
         write_script(folder, [versions, shlex.join(["python", script.name, probe.name, "out.rknn", order])])
 
     def judge(self, outcome: Outcome) -> Verdict:
@@ -283,8 +279,8 @@ class RknnBackend:
 
     def _run(self, argv: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
         # -P: the toolkit's package has the name of this module, which stands beside the script
-        python = [str(self._toolchain.python), "-P", "-u", "-W", "ignore"]
-        env = self._toolchain.environment(workdir)
+        python = [str(self.toolchain.python), "-P", "-u", "-W", "ignore"]
+        env = self.toolchain.environment(workdir)
         return run([*python, *argv], cwd=workdir, env=env, limits=limits, network=False)
 
     def _config(self) -> dict[str, Any]:

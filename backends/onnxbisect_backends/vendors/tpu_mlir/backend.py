@@ -124,22 +124,18 @@ class TpuMlirBackend:
         if self._options.quantize and not self._options.processor:
             raise OptionError(f"The option 'quantize' of the backend '{self.name}' needs a 'processor'.")
         self._home = Path(self._options.home).absolute() if self._options.home else None
-        self._toolchain: Toolchain | None = None  # which means the user's own tool
+        #: The environment that the compiler runs in; None means the user's own tool.
+        self.toolchain: Toolchain | None = None
         if not self._home:
             chosen = in_use(self.name, self._options.version)
             if self._options.version or chosen.installed or not shutil.which("model_transform.py"):
-                self._toolchain = chosen
-
-    @property
-    def toolchain(self) -> Toolchain | None:
-        """The environment that the tool runs in, unless it is the user's own."""
-        return self._toolchain
+                self.toolchain = chosen
 
     @property
     def access(self) -> Access:
         """The toolchain's Python, or the SDK of the options or the environment."""
-        if self._toolchain:
-            return Access(programs=(str(self._toolchain.python),))
+        if self.toolchain:
+            return Access(programs=(str(self.toolchain.python),))
         named = [Path(value) for value in inherited(_SDK_VARIABLES[2:]).values() if value[:1] == "/"]
         return Access(reads=(*named, *([self._home] if self._home else [])))
 
@@ -160,8 +156,8 @@ class TpuMlirBackend:
 
     def check(self) -> str | None:
         """Whether the tool of the options is available."""
-        if self._toolchain:
-            return self._toolchain.missing
+        if self.toolchain:
+            return self.toolchain.missing
         if self._home and not (self._home / "envsetup.sh").is_file():
             return f"'{self._home}' is no SDK of TPU-MLIR: there is no envsetup.sh in it; give its folder as 'home'."
         return None
@@ -169,7 +165,7 @@ class TpuMlirBackend:
     @property
     def profile(self) -> str:
         """The op table of the converter of a pinned version."""
-        return f"tpu-mlir-{self._toolchain.version}" if self._toolchain else ""
+        return f"tpu-mlir-{self.toolchain.version}" if self.toolchain else ""
 
     def describe(self) -> Description:
         """The tool's own description; starts it once."""
@@ -180,7 +176,7 @@ class TpuMlirBackend:
             needs_static=True,
             tool="TPU-MLIR",
             version=facts["version"],
-            environment=self._toolchain.digest if self._toolchain else "",
+            environment=self.toolchain.digest if self.toolchain else "",
             ops=frozenset(facts["ops"]),
             probe_format=_PROBE_FORMAT,
             weights_matter=self._quantize not in ("", "F32", "F16", "BF16"),
@@ -195,7 +191,7 @@ class TpuMlirBackend:
         """All steps for one probe, in one process tree."""
         order = self._order(probe)
         outcome = self._run(("compile", str(probe.absolute()), json.dumps(order)), workdir, limits)
-        folder = self._toolchain.folder if self._toolchain else None
+        folder = self.toolchain.folder if self.toolchain else None
         outcome = with_artifacts(outcome, probe.absolute(), workdir, folder)
         return replace(outcome, log=_BAR.sub("", outcome.log))
 
@@ -308,8 +304,8 @@ class TpuMlirBackend:
         # a fixed order for sets that the tool prints, and unbuffered output to keep its order
         extra = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
         argv = ["python3", str(script), *words]
-        if self._toolchain:
-            return run(argv, cwd=workdir, env=self._toolchain.environment(workdir, extra), limits=limits, network=False)
+        if self.toolchain:
+            return run(argv, cwd=workdir, env=self.toolchain.environment(workdir, extra), limits=limits, network=False)
         env = clean_env(workdir, inherit=_SDK_VARIABLES, extra=extra)
         if self._home:
             env = {name: value for name, value in env.items() if name not in _SDK_VARIABLES}
