@@ -1,18 +1,24 @@
 """What a file declares: its inputs, the types and shapes of its tensors, the order of its nodes."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.file_remedies.remedy import LARGEST_FILE, File, RemediedFile, copied, file_remedy, set_nodes
+from onnxbisect.file_remedies.remedy import (
+    LARGEST_FILE,
+    File,
+    RemediedFile,
+    copied,
+    declared_values,
+    file_remedy,
+    set_nodes,
+)
 from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import array_of, tensors
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
-from onnxbisect.model.scopes import bodies, constant_names, every_node
+from onnxbisect.model.scopes import constant_names, every_node
 from onnxbisect.preflight import ToolLimits, contradict, type_text
 from onnxbisect.rewrites import NotApplicable
 
@@ -129,7 +135,7 @@ def floats_in_float32(file: File, limits: ToolLimits) -> RemediedFile:
     """Tensors of double and bfloat16 made float32, inputs and outputs as well."""
     result = copied(file.proto)
     at_boundary = any(_is_other(value.type) for value in (*result.graph.input, *result.graph.output))
-    found = {_made_float32(value.type) for value in _declared(result)} - {0}
+    found = {_made_float32(value.type) for value in declared_values(result)} - {0}
     for tensor in tensors(result):
         if tensor.data_type in _OTHER_FLOATS:
             found.add(tensor.data_type)
@@ -157,15 +163,6 @@ def floats_in_float32(file: File, limits: ToolLimits) -> RemediedFile:
     names = " and ".join(text for kind, text in _OTHER_FLOATS.items() if kind in found)
     also = ", of inputs and outputs as well" if at_boundary else ""
     return RemediedFile(proto=result, sentence=f"{names} tensors made float32{also}", types=types)
-
-
-def _declared(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    """What the main graph, its subgraphs and the functions declare."""
-    graphs = [model.graph, *(body for node in every_node(model) for body in bodies(node))]
-    for graph in graphs:
-        yield from (*graph.input, *graph.output, *graph.value_info)
-    for function in model.functions:
-        yield from function.value_info
 
 
 def _is_other(kind: onnx.TypeProto) -> bool:

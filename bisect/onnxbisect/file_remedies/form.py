@@ -17,7 +17,15 @@ from onnxbisect.cut.rename import rename_tensors, tensor_names, unused_name
 from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
 from onnxbisect.exactness import Exactness
-from onnxbisect.file_remedies.remedy import LARGEST_FILE, File, RemediedFile, copied, file_remedy, set_nodes
+from onnxbisect.file_remedies.remedy import (
+    LARGEST_FILE,
+    File,
+    RemediedFile,
+    copied,
+    declared_values,
+    file_remedy,
+    set_nodes,
+)
 from onnxbisect.language import count, quoted, shortened
 from onnxbisect.model.external import external_tensors, is_external, tensors
 from onnxbisect.model.order import make_unique
@@ -392,10 +400,7 @@ def _dtypes(proto: onnx.ModelProto) -> Iterator[int]:
 
 def _types(proto: onnx.ModelProto) -> Iterator[onnx.TypeProto]:
     """Declared types, including those inside sequences and optionals."""
-    graphs = [proto.graph, *(body for node in every_node(proto) for body in bodies(node))]
-    values = [value for graph in graphs for value in (*graph.input, *graph.output, *graph.value_info)]
-    values += [value for function in proto.functions for value in function.value_info]
-    for value in values:
+    for value in declared_values(proto):
         kind = value.type
         yield kind
         while kind.WhichOneof("value") in ("sequence_type", "optional_type"):

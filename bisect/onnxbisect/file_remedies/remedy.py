@@ -4,7 +4,7 @@ Its edits leave all other nodes, names and tensors unchanged.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.model import Allowance, Bounded, ExceededError, directly
 from onnxbisect.model.read import original
-from onnxbisect.model.scopes import bodies, constant_names, reads, walk
+from onnxbisect.model.scopes import bodies, constant_names, every_node, reads, walk
 from onnxbisect.model.shapes import establish
 from onnxbisect.preflight import ToolLimits
 from onnxbisect.rewrites import Exactness
@@ -171,6 +171,14 @@ def every_name(graph: onnx.GraphProto) -> set[str]:
 def beginnings(names: Iterable[str]) -> set[str]:
     """All prefixes of the names that end before a slash."""
     return {name[: place + 1] for name in names for place, sign in enumerate(name) if sign == "/"}
+
+
+def declared_values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """What the main graph, its subgraphs and the functions declare."""
+    for graph in (model.graph, *(body for node in every_node(model) for body in bodies(node))):
+        yield from (*graph.input, *graph.output, *graph.value_info)
+    for function in model.functions:
+        yield from function.value_info
 
 
 def unused_prefix(wanted: str, taken: set[str]) -> str:
