@@ -14,6 +14,7 @@ from generate import Generated
 from installation import Installed
 from onnxbisect.answer import Ask
 from onnxbisect.diagnosis import Target
+from onnxbisect.json_form import to_json
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
@@ -182,7 +183,7 @@ def _answered(here: Installed, search_id: str, asked: Sequence[tuple[Ask, Verdic
                 )
                 session.add(probe)
             probe.state = ProbeState.DONE
-            probe.verdict = replace(verdict, seconds=_COMPILE).to_json()
+            probe.verdict = to_json(replace(verdict, seconds=_COMPILE))
             probe.key = digest
             probe.started_at = probe.ended_at = now(session)
             search.calls += 1

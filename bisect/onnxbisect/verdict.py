@@ -1,11 +1,7 @@
 """The result of compiling a probe; docs/engine.md defines the terms."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
-
-from onnxbisect.json_form import from_json, to_json
 
 
 class Status(StrEnum):
@@ -90,16 +86,6 @@ class Verdict:
     hints: Hints = field(default_factory=Hints)
     seconds: float = 0.0
     tables: tuple[Table, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON data with the names of the fields, for every verdict store."""
-        fields: dict[str, Any] = to_json(self)
-        return fields
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Verdict":
-        """What `to_json` returned; raises ValueError, TypeError, KeyError or AttributeError for anything else."""
-        return from_json(fields, cls)
 
     @property
     def passed(self) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from onnxbisect.answer import Answer, shorten_log
+from onnxbisect.json_form import from_json, to_json
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.cache import cache_folder
@@ -161,13 +162,13 @@ class SqliteVerdictBase:
             with suppress(
                 ValueError, TypeError, KeyError, AttributeError
             ):  # not written by this program: treat it as missing
-                return Answer(verdict=Verdict.from_json(json.loads(verdict)), file_sha256=file_sha256, log=log)
+                return Answer(verdict=from_json(json.loads(verdict), Verdict), file_sha256=file_sha256, log=log)
         return None
 
     def put(self, key: str, attempt: int, answer: Answer) -> None:
         if not answer.verdict.final:
             return
-        verdict, log = json.dumps(answer.verdict.to_json()), shorten_log(answer.log)
+        verdict, log = json.dumps(to_json(answer.verdict)), shorten_log(answer.log)
         self._execute(
             "INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?, ?, ?)",
             (self._target, key, attempt, verdict, answer.file_sha256, log, time.time()),

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session, load_only
 
 from onnxbisect.answer import Ask
+from onnxbisect.json_form import from_json
 from onnxbisect.verdict import Verdict
 from onnxbisect_db import events, notices, searches
 from onnxbisect_db.database import now
@@ -97,7 +98,7 @@ def recall(session: Session, claimed: ClaimedSearch, *, universe: str, identity:
     answered = select(Probe).where(Probe.search_id == newest, Probe.state == ProbeState.DONE, Probe.why != without)
     for probe in session.scalars(answered.order_by(Probe.attempt)):
         question, before = (probe.units_sha256, probe.attempt), (probe.units_sha256, probe.attempt - 1)
-        final = probe.verdict is not None and Verdict.from_json(probe.verdict).final
+        final = probe.verdict is not None and from_json(probe.verdict, Verdict).final
         if probe.units == whole or question in have or not final or (probe.attempt > 0 and before not in have):
             continue
         have.add(question)

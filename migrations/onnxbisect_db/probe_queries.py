@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.orm import Session
 
+from onnxbisect.json_form import from_json
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db.answers import AnsweredProbe
@@ -35,7 +36,7 @@ def known_probes(session: Session, search_id: str) -> KnownProbes:
                 probe_id=probe.id,
                 units=int(probe.units, 16),
                 attempt=probe.attempt,
-                verdict=Verdict.from_json(probe.verdict),
+                verdict=from_json(probe.verdict, Verdict),
                 why=probe.why,
                 round=probe.round,
                 key=probe.key or "",

@@ -12,6 +12,7 @@ from sqlalchemy import Select, and_, bindparam, func, select, update
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect.answer import Answer
+from onnxbisect.json_form import from_json, to_json
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db import events, leases, locking, notices, queues, searches, trouble
@@ -33,7 +34,7 @@ class VerdictKey:
 
 def answer_of(row: KeptVerdict) -> Answer:
     """The answer in a row."""
-    return Answer(verdict=Verdict.from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
+    return Answer(verdict=from_json(row.verdict, Verdict), file_sha256=row.file_sha256, log=row.log)
 
 
 def keep_verdict(session: Session, question: VerdictKey, answer: Answer, at: datetime) -> None:
@@ -42,7 +43,7 @@ def keep_verdict(session: Session, question: VerdictKey, answer: Answer, at: dat
         return
     kept = {
         **asdict(question),
-        "verdict": answer.verdict.to_json(),
+        "verdict": to_json(answer.verdict),
         "file_sha256": answer.file_sha256,
         "log": answer.log,
         "created_at": at,
@@ -222,7 +223,7 @@ def _answer(
     session: Session, job: Job, search: Search, probe: Probe, given: Answer, at: datetime, *, compiled: bool = True
 ) -> None:
     probe.state = ProbeState.DONE
-    probe.verdict = given.verdict.to_json()
+    probe.verdict = to_json(given.verdict)
     probe.file_sha256 = given.file_sha256
     probe.log = "" if probe.cached else given.log
     probe.lease_until = None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from onnxbisect.json_form import from_json, to_json
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend, Outcome
@@ -97,5 +98,5 @@ def test_tpu_mlir_says_where_it_has_not_folded() -> None:
     (log,) = [it["text"] for it in FILES["tpu-mlir"]["failures"] if "'Mod', 'Size'" in it["text"]]
     verdict = backend_of("tpu-mlir").judge(Outcome(exit_code=1, log=log))
     assert verdict.hints.unfolded == ("WARNING: ConstantFolding failed.", "WARNING: onnxsim opt failed.")
-    assert Verdict.from_json(verdict.to_json()) == verdict
+    assert from_json(to_json(verdict), Verdict) == verdict
     assert unfolded("INFO : ConstantFolding finished") == ()

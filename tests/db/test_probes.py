@@ -1,5 +1,6 @@
 """A probe in the hands of workers, and which one is next."""
 
+from onnxbisect.json_form import from_json
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db import leases, lifecycle, notices, probe_queries, probes, queues, searches
 from onnxbisect_db.database import Database
@@ -58,7 +59,7 @@ def state(database: Database, mine: Claim) -> Probe:
 def said(database: Database, mine: Claim) -> Verdict:
     kept = state(database, mine).verdict
     assert kept is not None
-    return Verdict.from_json(kept)
+    return from_json(kept, Verdict)
 
 
 def test_a_claim_has_all_that_is_needed_to_ask(database: Database) -> None:

@@ -377,7 +377,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "report.json": lambda: FORMS["report.json"](report()),
     "report.md": lambda: FORMS["report.md"](report()),
     "report_of_a_changed_file.json": lambda: FORMS["report.json"](document(changed())),
-    "verdict.json": lambda: _json(verdict().to_json(), None),
+    "verdict.json": lambda: _json(to_json(verdict()), None),
 }
 
 

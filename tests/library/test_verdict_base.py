@@ -10,6 +10,7 @@ import pytest
 from onnx_bisect.verdict_base import InMemoryVerdictBase, JournalEntry, VerdictBase, default_path, open_base
 from onnxbisect.answer import LOG_BYTES, Answer, shorten_log
 from onnxbisect.diagnosis import Target
+from onnxbisect.json_form import from_json
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
@@ -54,7 +55,7 @@ def test_an_answer_comes_back_as_it_was(base: VerdictBase) -> None:
 def test_an_answer_that_was_kept_before_tables_were_is_still_one() -> None:
     said = '"status": "fail", "kind": "crash", "fingerprint": "f", "message": "m", "seconds": 1.0'
     kept = f'{{{said}, "hints": {{"ops": ["Sin"], "nodes": [], "tensors": []}}}}'
-    verdict = Verdict.from_json(json.loads(kept))
+    verdict = from_json(json.loads(kept), Verdict)
     assert (verdict.kind, verdict.hints.ops, verdict.tables) == (Kind.CRASH, ("Sin",), ())
 
 

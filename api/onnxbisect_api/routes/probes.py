@@ -7,6 +7,7 @@ from pydantic import Field
 from starlette.responses import PlainTextResponse
 
 from onnxbisect.fingerprint import plain
+from onnxbisect.json_form import from_json
 from onnxbisect.language import english
 from onnxbisect.unitset import size, spell
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -72,7 +73,7 @@ def list_probes(
     views = []
     for probe in page.rows:
         units = int(probe.units, 16)
-        verdict = None if probe.verdict is None else Verdict.from_json(probe.verdict)
+        verdict = None if probe.verdict is None else from_json(probe.verdict, Verdict)
         views.append(
             ProbeView.of_row(
                 probe,

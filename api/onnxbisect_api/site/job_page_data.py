@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import Certainty
 from onnxbisect.finished import translated
+from onnxbisect.json_form import from_json
 from onnxbisect.language import _, english, marked
 from onnxbisect.report import words
 from onnxbisect.report.text import duration, plural
@@ -64,7 +65,7 @@ class RecentAnswer:
     def of(cls, probe: Probe) -> Self:
         """From a stored probe that has an answer."""
         assert probe.verdict is not None  # noqa: S101 - answered probes have a verdict
-        verdict = Verdict.from_json(probe.verdict)
+        verdict = from_json(probe.verdict, Verdict)
         return cls(
             probe_id=probe.id,
             verdict=verdict.status.value,
