@@ -122,6 +122,16 @@ def test_the_same_tensors_as_names_of_what_is_refused_cost_several_times_as_many
     assert 5 * table < named
 
 
+@pytest.mark.parametrize("places", [1, 4])
+def test_a_brief_search_asks_no_part_of_a_pair_where_wrong_numbers_begin(places: int):
+    """Seen with TPU-MLIR: MatMul and Add, which it fuses. The model, the Add alone, both, and the rest."""
+    pairs = {0b11 << 5 * place for place in range(places)}
+    graph = chain([0, 1, 2, 0, 3] * places)
+    whole, brief = (World(graph, monotone(pairs), tensor_table(graph, pairs), kind=Kind.NUMERIC) for _ in range(2))
+    assert all_found(brief.diagnose(brief=True)) == all_found(whole.diagnose()) == pairs
+    assert brief.calls == 4
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[Universe, set[UnitSet]]:
     count = draw(st.integers(1, 12))

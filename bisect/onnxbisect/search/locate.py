@@ -20,6 +20,10 @@ from onnxbisect.search.suspect_maker import SuspectMaker
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
+#: Most units with wrong numbers, with their producers, that a brief search takes as they are: to replace one of them
+#: takes no more calls than to tell which is to blame.
+_FEW_NAMED = 3
+
 
 class Locator:
     """Finds one culprit after the other in a part of the model; created anew for each replay."""
@@ -28,6 +32,7 @@ class Locator:
         self._universe = universe
         self._oracle = oracle
         self._state = state
+        self._brief = brief
         self.minimiser = Minimiser(universe, oracle)
         self.atoms = Atoms(universe, oracle, state, chosen_to_pass=brief and len(universe) <= FEW_UNITS)
         self._makes = SuspectMaker(universe, oracle, state, self.minimiser, self.atoms)
@@ -120,6 +125,10 @@ class Locator:
         doubtful = next((atom for atom in pool if self._fails_only_here(atom)), None)
         if doubtful is not None and not self._state.capacity:
             return self._where_it_stands(doubtful, region, passing)
+        if self._brief and failing is not None and self._oracle.has_wrong_numbers(failing):
+            near = self.atoms.named.interacting(region, self.minimiser.fails)
+            if 1 < size(near) <= _FEW_NAMED:
+                return self._makes.suspect(near)
         doubted = self._universe.doubted
         hot = [atom for atom in pool if chances[atom] >= HOT or not atom.units & ~doubted]
         hot = [atom for atom in hot if not self.atoms.tried(atom)]
