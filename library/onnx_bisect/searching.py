@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -233,16 +233,14 @@ class Searches:
     def __init__(self, searching: Searching, calibration: Path | None, budget: Budget) -> None:
         self._searching, self._calibration, self._budget = searching, calibration, budget
         self._began, self._calls = time.monotonic(), 0
-        self._latest: SearchContext | None = None
+        self._latest: tuple[SearchContext, Collection[str]] | None = None
 
     def __call__(
         self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool = False, most_calls: int | None = None
     ) -> SearchedModel:
-        context = self._latest
-        if context is None or context.loaded is not model:  # consecutive searches are often of the same model
-            context = self._latest = search_context(
-                model, self._searching.backend, None if piece else self._calibration, piece=piece
-            )
+        context, doubted = self._latest or (None, ())
+        if context is None or context.loaded is not model or doubted != model.doubted:
+            context = search_context(model, self._searching.backend, None if piece else self._calibration, piece=piece)
         planner = partial(plan, recheck=self._searching.terms.recheck, brief=piece or brief)
         with (
             working_folder() as folder,
@@ -250,7 +248,8 @@ class Searches:
         ):
             if not (piece and whole):
                 samples = None if piece else self._calibration
-                context = self._latest = self._searching.learned(driver, context, samples, folder)
+                context = self._searching.learned(driver, context, samples, folder)
+            self._latest = context, model.doubted  # consecutive searches are often of the same model
             ended = driver.ask_whole() if whole else driver.run()
         self._searching.progress(SearchEnded(ending=ended.ending))
         self._calls += ended.stats.compiler_calls

@@ -198,6 +198,19 @@ def test_erf_is_approximated_only_where_that_is_allowed(tmp_path: Path, allow: E
         assert result.document.file_change.sentence.endswith("1 Erf node written as Tanh of a polynomial")
 
 
+def test_where_only_a_less_exact_form_is_lacking_its_nodes_are_what_is_left(tmp_path: Path) -> None:
+    """Seen with QNN: the decoder of SAM was searched in vain for 100 calls, where its two Erf were all that is left."""
+    dies = Dies("Pow", "Sqrt", "Erf")
+    result = onnx_bisect.fix(saved(tmp_path, GELU), backend=dies, allow=Exactness.ROUNDING)
+    assert not result.compiles
+    assert [left.ops for left in result.document.left] == [("Erf",)]
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == (
+        "operator set 11 → 17; 1 normalisation written as LayerNormalization; 2 divisions by a constant written as Mul"
+    )
+    assert dies.calls <= 24
+
+
 def test_a_tool_that_names_an_op_is_searched_and_what_it_takes_stays(tmp_path: Path) -> None:
     def refuses_pow(path: Path) -> Verdict:
         named = [node.op_type for node in onnx.load(path).graph.node if node.op_type == "Pow"]

@@ -33,13 +33,14 @@ class TriedFiles(Generic[AChange]):
     """The result of changing the whole file: `repair` if a changed file compiles.
 
     Otherwise `base` is the last proven change that is needed, from which replacements of nodes continue, and `after`
-    what the compiler says of it.
+    what the compiler says of it. Without the `doubted` nodes it is expected to compile.
     """
 
     repair: Repair | None = None
     base: AChange | None = None
     proof: RepairProof | None = None
     after: SearchedModel | None = None
+    doubted: frozenset[str] = frozenset()
 
 
 def try_files(
@@ -129,17 +130,17 @@ class _Repairer:
             if found is None:
                 return self._stopped()
             new, new_proof = found
+            staying = [place.nodes[0] for place in new.left]
             if _keys(new) == _keys(advice):
                 advice = new
                 break
             if not new.chosen:
-                advice, after, proof, model, staying = new, self._before, RepairProof(), None, []
+                advice, after, proof, model = new, self._before, RepairProof(), None
                 break
             model = replaced(self._original, {it.node: it.replacement for it in new.chosen})
             self._tell(
                 f"{count(len(new.chosen), 'node')} replaced and proven; asking the compiler about the repaired model"
             )
-            staying = [place.nodes[0] for place in new.left]
             advice, proof, after = new, new_proof, self._compiler.diagnose(model, staying, brief=True)
             self._limited = after.limited
             if after.compiles or after.limited:

@@ -162,7 +162,7 @@ def _repaired(
     else:
         say(f"going on from the changed file: {base.base.sentence}")
         original = base.base.proto
-        loaded, before = compiler.read(original), compiler.diagnose(original, brief=True)
+        loaded, before = compiler.read(original), compiler.diagnose(original, base.doubted, brief=True)
         prover = prover.on(original, TensorFacts.of(before.model))
         context = compiler.context_of(loaded, False)
     calls = compiler.calls
@@ -284,8 +284,9 @@ def try_usual_forms(
     from there.
 
     One call for each degree of exactness that adds forms, until the tool takes the file or names something; then one
-    for each form that may not be needed. Where a search on record has found what the tool refuses, only forms near that
-    are tried, and no file that leaves one of the culprits as it is.
+    for each form that may not be needed. Where it takes the file only with forms that are less exact than `allow`, what
+    these change is to blame: the repair goes on from the file without them. Where a search on record has found what the
+    tool refuses, only forms near that are tried, and no file that leaves one of the culprits as it is.
     """
     model, limits, said = refused.context.loaded.model, refused.context.tool_limits, refused.said
     if not said.died or not may_have_unusual_forms(model):
@@ -297,10 +298,10 @@ def try_usual_forms(
         changed = frozenset[str]().union(*(changes[form] for form in forms))
         return not any(map(changed.isdisjoint, said.refused))
 
-    def ask(forms: Sequence[str]) -> TriedFiles[ChangedCopy]:
+    def ask(forms: Sequence[str], *, goes_on: bool = False) -> TriedFiles[ChangedCopy]:
         changed = in_usual_forms(model, limits, forms) if may_pass(forms) else None
         files = [] if changed is None else [changed.following(refused.change)]
-        return try_files(before, files, compiler, prover, compiler.tell, goes_on=lambda _, after: after.named)
+        return try_files(before, files, compiler, prover, compiler.tell, lambda _, after: goes_on or after.named)
 
     degree = {form: _ORDER.index(changed.exactness) for form, changed in found.items()}
     useful = [form for form in found if not said.refused or not near.isdisjoint(changes[form])]
@@ -322,4 +323,14 @@ def try_usual_forms(
                     tried, forms = again, fewer
             return tried
         asked += added
-    return TriedFiles()
+    beyond = [form for form in useful if form not in asked]
+    if not asked or not beyond or said.refused:
+        return TriedFiles()
+    changed = in_usual_forms(model, limits, [*asked, *beyond])
+    if changed is None:
+        return TriedFiles()
+    compiler.tell(f"asking the compiler whether it takes what is less exact than allowed: {changed.sentence}")
+    if not compiler.whole(changed.following(refused.change).proto).compiles:
+        return TriedFiles()
+    doubted = frozenset[str]().union(*(changes[form] for form in beyond))
+    return replace(ask(asked, goes_on=True), doubted=doubted)
