@@ -15,7 +15,7 @@ import onnx
 from onnxbisect.cut.packed_boundary import packed_inputs
 from onnxbisect.model.facts import with_rank
 from onnxbisect.model.runnable import fed_dtype
-from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.scopes import fed_inputs
 from onnxbisect.model.values import TensorValues
 
 #: The file that marks samples as made up.
@@ -55,10 +55,9 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues,
     packed = packed_inputs(graph)
     inputs = []
     forms = {}
-    constants = constant_names(graph)  # up to IR version 3 these are listed as inputs
     parts = [onnx.ValueInfoProto(name=part, type=inner[part]) for joined in packed.values() for part in joined]
-    for value in [*graph.input, *parts]:
-        if value.name in constants or value.name in packed:
+    for value in [*fed_inputs(graph), *parts]:
+        if value.name in packed:
             continue
         name = renamed.get(value.name, value.name)
         forms[name] = value

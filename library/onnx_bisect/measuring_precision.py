@@ -31,7 +31,7 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import to_json
 from onnxbisect.language import english, some
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.scopes import fed_inputs
 from onnxbisect.precision.equivalents import rewritten
 from onnxbisect.precision.pictures import flow, html, trade
 from onnxbisect.precision.plan import MinimalSet, PrecisionEnding
@@ -42,7 +42,7 @@ from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
 from onnxbisect.terms import BudgetCalls, BudgetSeconds, PrecisionGoal, PrecisionKeywords, Timeout, made
 from onnxbisect.unitset import UnitSet, members, of, size
-from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
+from onnxbisect_backends.calibration import first_sample, read_calibration
 from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed
 from onnxbisect_backends.precision.arithmetic import Arithmetic, OrtArithmetic
 from onnxbisect_backends.precision.configurations import FILES, Configuration, configurations, read_layer_errors
@@ -180,7 +180,8 @@ def answered(
     chosen, low, want, loaded = asked.backend, asked.low, asked.want, asked.model
     _demand_arithmetic(chosen, low)
     own = chosen.name == SCREEN
-    given = _samples(loaded, asked.samples)
+    inputs = fed_inputs(loaded.proto.graph)
+    given = read_calibration(asked.samples, inputs, MOST_SAMPLES, option="--samples", bound=loaded.input_values)
     described = chosen.describe()
     with working_folder() as work, ExitStack() as stack:
         limits = asked.limits
@@ -401,13 +402,6 @@ def _copy_model(file: Path, target: Path) -> None:
     proto = onnx.load(file)
     large = proto.ByteSize() >= 2**31 - 1
     onnx.save(proto, target, save_as_external_data=large, location=f"{target.stem}.data")
-
-
-def _samples(model: Model, path: Path) -> Calibration:
-    graph = model.proto.graph
-    constants = constant_names(graph)
-    inputs = [it for it in graph.input if it.name not in constants]
-    return read_calibration(path, inputs, MOST_SAMPLES, option="--samples", bound=model.input_values)
 
 
 def _scorer(want: Wanted, model: Model, quantiser: OrtArithmetic, limits: Limits) -> Scorer:

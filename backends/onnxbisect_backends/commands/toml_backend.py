@@ -268,7 +268,7 @@ class TomlBackend:
         """Compile the model if that is not done yet, and run what was made of it."""
         import onnx  # the API imports this module, and must not load ONNX
 
-        from onnxbisect.model.scopes import constant_names
+        from onnxbisect.model.scopes import fed_inputs
 
         workdir, model = workdir.absolute(), model.absolute()
         limits = self._bounded(limits)
@@ -277,11 +277,10 @@ class TomlBackend:
             if not self.judge(compiled).passed:
                 return replace(compiled, exit_code=compiled.exit_code or 1)
         graph = onnx.load(model, load_external_data=False).graph
-        weights = constant_names(graph)
         places = {
             "samples": str(samples.absolute()),
             "numbers": str(out.absolute()),
-            "inputs": json.dumps([it.name for it in graph.input if it.name not in weights]),
+            "inputs": json.dumps([it.name for it in fed_inputs(graph)]),
             "outputs": json.dumps([it.name for it in graph.output]),
         }
         return self._run(self._definition.compute or (), workdir, limits, model, places)

@@ -17,7 +17,17 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english, quoted
 from onnxbisect.model.external import HELD, byte_size, is_external, tensors
-from onnxbisect.model.scopes import bodies, constant_names, domain_of, functions_of, is_constant, qualified, reads, walk
+from onnxbisect.model.scopes import (
+    bodies,
+    constant_names,
+    domain_of,
+    fed_inputs,
+    functions_of,
+    is_constant,
+    qualified,
+    reads,
+    walk,
+)
 
 #: Largest accepted version of an operator set or of the format; onnx handles the former in 32 bits.
 NEWEST_VERSION = (1 << 31) - 1
@@ -43,12 +53,9 @@ def demand_wellformed(proto: onnx.ModelProto) -> None:
     _demand_graph(proto.graph, in_function=False)
     for tensor in tensors(proto):
         demand_data(tensor)
-    stored = constant_names(proto.graph)
-    for value in proto.graph.input:
+    for value in fed_inputs(proto.graph):
         form = value.type.WhichOneof("value")
-        if value.name not in stored and (
-            form is None or (form == "tensor_type" and not value.type.tensor_type.elem_type)
-        ):
+        if form is None or (form == "tensor_type" and not value.type.tensor_type.elem_type):
             raise ModelError(f"Input {quoted(value.name)} of the graph is declared without a type. {_AGAIN}")
 
 

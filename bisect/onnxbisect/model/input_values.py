@@ -17,7 +17,7 @@ from onnxbisect.language import did_you_mean, english
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import is_external
 from onnxbisect.model.facts import dims_of, elements
-from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, label, reads
+from onnxbisect.model.scopes import bodies, domain_of, fed_inputs, is_constant, label, reads
 from onnxbisect.model.shapeops import SHAPE_SLOTS, VALUE_FROM_SHAPE
 
 #: Elements of a value that a note shows.
@@ -37,7 +37,7 @@ def bind_values(proto: onnx.ModelProto, values: Mapping[str, InputValue | np.nda
     bound = {}
     for name, given in values.items():
         if name not in inputs:
-            known = [each for each in inputs if each not in constant_names(graph)]
+            known = [value.name for value in fed_inputs(graph)]
             raise ModelError(
                 f"A value is given for {name!r}, which is no input of the model; its inputs are "
                 f"{', '.join(map(repr, known)) or 'none'}{did_you_mean(name, known)}"

@@ -112,6 +112,12 @@ def constant_names(graph: onnx.GraphProto) -> set[str]:
     return {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
 
 
+def fed_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The inputs that are no initializers, which up to IR version 3 are listed as inputs, too."""
+    stored = constant_names(graph)
+    return [value for value in graph.input if value.name not in stored]
+
+
 def is_copy(node: onnx.NodeProto, opset: int, read: Collection[str], value: Callable[[str], np.ndarray | None]) -> bool:
     """Whether the node is an Identity, or a Dropout outside of training whose mask nothing reads.
 

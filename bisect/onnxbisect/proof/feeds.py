@@ -15,7 +15,7 @@ from onnxbisect.language import quoted
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.facts import with_rank
 from onnxbisect.model.runnable import Fill, Sample, fed_dtype, feed
-from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.scopes import fed_inputs
 
 #: Zeros, ties, saturation, denormal and large numbers. No infinity and NaN: most models turn all outputs into NaN.
 EDGES = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 1.0, -1.0, 3.0, -3.0, 6.0, 20.0, -20.0, 1e-45, -1e-45, 1e-20, 1e4, -1e4)
@@ -113,10 +113,7 @@ def _moved(array: np.ndarray, random: np.random.Generator, *, coarse: bool) -> n
 
 def in_form_of(repaired: onnx.ModelProto, original: onnx.ModelProto, sample: Sample) -> Sample:
     """The sample for a model whose inputs may have another name, rank or dtype; renamed ones keep their order."""
-    given, taken = (
-        {value.name: value for value in model.graph.input if value.name not in constant_names(model.graph)}
-        for model in (original, repaired)
-    )
+    given, taken = ({value.name: value for value in fed_inputs(model.graph)} for model in (original, repaired))
     pairs = [(value, taken[name]) for name, value in given.items() if name in taken]
     gone, new = ([it[name] for name in it if name not in other] for it, other in ((given, taken), (taken, given)))
     pairs += zip(gone, new, strict=True) if len(gone) == len(new) else ()

@@ -14,7 +14,7 @@ from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, quoted, some
 from onnxbisect.model.opaque import around, opaque_nodes
 from onnxbisect.model.runnable import Sample
-from onnxbisect.model.scopes import constant_names, qualified
+from onnxbisect.model.scopes import fed_inputs, qualified
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.terms import Tolerance
 
@@ -203,7 +203,7 @@ def compare(
     where inputs or outputs differ, or a model does not run.
     """
     _demand_same("outputs", _names(before.graph.output), _names(after.graph.output))
-    _demand_same("inputs", _inputs(before), _inputs(after))
+    _demand_same("inputs", _names(fed_inputs(before.graph)), _names(fed_inputs(after.graph)))
     _demand_same_opaque(before, after)
     before, after = around(before, type_of), around(after, type_of)
     outputs = _names(before.graph.output)
@@ -276,11 +276,6 @@ def _telling(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
 
 def _names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
     return [value.name for value in values]
-
-
-def _inputs(model: onnx.ModelProto) -> list[str]:
-    stored = constant_names(model.graph)
-    return [value.name for value in model.graph.input if value.name not in stored]
 
 
 def _demand_same(what: str, before: Sequence[str], after: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import onnx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.scopes import constant_names, qualified
+from onnxbisect.model.scopes import fed_inputs, qualified
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import pattern
 
@@ -106,8 +106,7 @@ def support_line(workdir: Path, probe: Path) -> str:
         return _MARK + Support().model_dump_json()
     graph = onnx.load(probe, load_external_data=False).graph
     ops = {node.name: qualified(node) for node in graph.node if node.name}
-    constants = constant_names(graph)
-    unbound = [value.name for value in graph.input if value.name not in constants and is_unbound(value.type)]
+    unbound = [value.name for value in fed_inputs(graph) if is_unbound(value.type)]
     line = Support(refused=refused(listed, ops)[:_MOST], unbound=tuple(unbound))
     return _MARK + json.dumps(line.model_dump())
 
