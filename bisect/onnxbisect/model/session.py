@@ -22,7 +22,7 @@ from onnx.inliner import inline_selected_functions
 
 from onnxbisect.language import english
 from onnxbisect.model.order import with_unique_names
-from onnxbisect.model.scopes import bodies, domain_of, every_node, walk
+from onnxbisect.model.scopes import bodies, domain_of, every_node, opset_versions, walk
 
 #: The types that are computed in float32 and rounded.
 NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -194,7 +194,7 @@ def loadable(model: onnx.ModelProto) -> onnx.ModelProto:
     if unknown := {it for it in known if not defs.has(it[1], _OPSETS[it[0]], it[0])}:
         copy = inline_selected_functions(copy, sorted(unknown), inline_schema_functions=True)
     imports = [*copy.opset_import, *(entry for function in copy.functions for entry in function.opset_import)]
-    versions = {domain_of(entry): entry.version for entry in imports}
+    versions = opset_versions(imports)
     for node in every_node(copy):
         _drop_newer_defaults(node, versions.get(domain_of(node), 0))
     for entry in imports:
@@ -346,7 +346,7 @@ def with_sound_caches(model: onnx.ModelProto) -> onnx.ModelProto:
     keys it would end the process, so a Gather fails before; where the new cache is no output, it would compute with
     memory that it never wrote, so it is one.
     """
-    versions = {domain_of(entry): entry.version for entry in model.opset_import}
+    versions = opset_versions(model.opset_import)
     if versions.get("", 0) < _EXPAND or not any(map(_has_cache, walk(model.graph))):
         return model
     copy = onnx.ModelProto()

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnxbisect.model.external import array_of
 from onnxbisect.model.facts import fixed_dims
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import Call, call_of, domain_of, functions_of, is_constant, reads, walk
+from onnxbisect.model.scopes import Call, call_of, constant_names, domain_of, functions_of, is_constant, reads, walk
 
 #: Domain, name and overload of a function.
 
@@ -95,10 +95,8 @@ class InspectedModel:
     @cached_property
     def constants(self) -> frozenset[str]:
         """Tensors that do not depend on the model's inputs."""
-        stored = {tensor.name for tensor in self.graph.initializer}
-        stored |= {tensor.values.name for tensor in self.graph.sparse_initializer}
-        stored |= {node.output[0] for node in self.graph.node if is_constant(node)}
-        return frozenset(stored | self.model.known.keys())
+        made = {node.output[0] for node in self.graph.node if is_constant(node)}
+        return frozenset(constant_names(self.graph) | made | self.model.known.keys())
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -117,13 +115,9 @@ class InspectedModel:
         versions = [item.version for item in self.model.proto.opset_import if item.domain in ("", "ai.onnx")]
         return versions[0] if versions else None
 
-    def stored(self, name: str) -> TensorProto | None:
-        """The initializer or Constant node's tensor of this name; None for everything computed."""
-        return self._stored.get(name)
-
     def value(self, name: str) -> np.ndarray | None:
         """The value of a tensor that does not depend on the inputs; None for any other."""
-        stored = self.stored(name)
+        stored = self.stored_tensors.get(name)
         if stored is None:
             return self.model.known.get(name)
         return array_of(stored, self.model.path.parent)
@@ -169,7 +163,8 @@ class InspectedModel:
         return {node.name: index for index, node in enumerate(self.graph.node)}
 
     @cached_property
-    def _stored(self) -> Mapping[str, TensorProto]:
+    def stored_tensors(self) -> Mapping[str, TensorProto]:
+        """The initializers, and then the tensors of Constant nodes, by name."""
         constants = {
             node.output[0]: attribute.t
             for node in self.graph.node
@@ -177,7 +172,7 @@ class InspectedModel:
             for attribute in node.attribute
             if attribute.name == "value"
         }
-        return constants | {tensor.name: tensor for tensor in self.graph.initializer}
+        return {tensor.name: tensor for tensor in self.graph.initializer} | constants
 
     @cached_property
     def _functions(self) -> Mapping[Call, onnx.FunctionProto]:

@@ -9,7 +9,6 @@ from onnx import TensorProto, numpy_helper
 
 from onnxbisect.language import count, english, shortened
 from onnxbisect.model.external import is_external
-from onnxbisect.model.scopes import is_constant
 from onnxbisect.model.shapeops import SHAPE_SLOTS
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, unique
 
@@ -141,15 +140,7 @@ def _tensors(names: tuple[str, ...], what: str) -> CheckResult | None:
 
 
 def _integers(subject: InspectedModel) -> Iterator[tuple[str, np.ndarray]]:
-    stored = [(t.name, t) for t in subject.graph.initializer]
-    stored += [
-        (node.output[0], a.t)
-        for node in subject.graph.node
-        if is_constant(node)
-        for a in node.attribute
-        if a.name == "value"
-    ]
-    for name, tensor in stored:
+    for name, tensor in subject.stored_tensors.items():
         small = np.prod(tensor.dims, dtype=np.int64) <= _MOST_ELEMENTS
         if tensor.data_type == TensorProto.INT64 and small and not is_external(tensor):
             yield name, numpy_helper.to_array(tensor)

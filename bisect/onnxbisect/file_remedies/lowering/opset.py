@@ -19,7 +19,7 @@ from onnxbisect.file_remedies import remedy
 from onnxbisect.file_remedies.lowering.forms import FORMS
 from onnxbisect.language import shortened
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.scopes import bodies, captures, domain_of, reads
+from onnxbisect.model.scopes import bodies, captures, domain_of, opset_versions, reads
 from onnxbisect.preflight import LAST_WITH_AXES_ATTRIBUTES, NEWEST_OPSET_IN_GENERAL, ToolLimits
 from onnxbisect.rewrites import (
     ANY_OP,
@@ -263,7 +263,7 @@ class _Lowering:
 
     def function(self, function: onnx.FunctionProto) -> None:
         """Lower a function in place."""
-        versions = {domain_of(entry): entry.version for entry in function.opset_import}
+        versions = opset_versions(function.opset_import)
         if versions.get("", self._now) != self._now:
             raise NotApplicable(f"function {function.name} is of another operator set than the model")
         scope = self._scope.of_function(function)
