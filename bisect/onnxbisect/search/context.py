@@ -4,8 +4,8 @@ An op that fails alone may compile where it is fused with its neighbours. The ne
 which a remainder leaves out, so these probes put them back.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations, cycle
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, cycle, product
 
 from onnxbisect.search.pattern import Occurrence, components, joined, occurrences
 from onnxbisect.search.remembered import remembered
@@ -42,6 +42,8 @@ _FUSED = 4
 _MOST_FUSED = 4
 #: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
+#: Most readers of an op that it is asked with, one by one (`fused_pieces`).
+_MOST_READERS = 2
 #: How many sets of other units an op is asked with where the log of the whole model names it and nothing else is
 #: wrong, and in how many of them each unit is, in a model of fewest units and of more: for most pairs of units, one of
 #: the sets has the first and not the second.
@@ -72,7 +74,32 @@ def place_with_most_neighbours(universe: Universe, suspect: Suspect, remainder: 
     solo = universe.solo
     own = lowest(suspect.units)
     places = [unit for (unit,) in suspect.occurrences if solo[unit] == solo[own]]
-    return max(places, key=lambda unit: (neighbours_kept(universe, unit, remainder, steps), unit == own))
+
+    def fused(unit: int) -> tuple[bool, int, bool, int, bool]:
+        complete, lacking, kept = neighbours_kept(universe, unit, remainder, steps)
+        plain = next(fused_pieces(universe, unit, universe.everything), 0) == 0
+        return complete, lacking, plain, kept, unit == own
+
+    return max(places, key=fused)
+
+
+def fused_pieces(universe: Universe, unit: int, within: UnitSet, *, shared: bool = True) -> Iterator[UnitSet]:
+    """An op with what a compiler may fuse it with where nothing else reads that, though in the model something does.
+
+    That is each op that it reads, all of them with what they read, each op that reads it, and one of either. Without
+    `shared`, also where nothing else in the model reads these.
+    """
+    one = 1 << unit
+    before = universe.predecessors[unit] & within
+    earlier = union(universe.predecessors[it] for it in members(before)) & within & ~one
+    producers = [1 << it for it in members(before)]
+    for piece in dict.fromkeys([*producers, before | earlier]):
+        if piece and (not shared or union(universe.successors[it] for it in members(piece)) & ~(piece | one)):
+            yield piece | one
+    if not shared or size(universe.successors[unit]) > 1:
+        readers = [1 << it for it in members(universe.successors[unit] & within)][:_MOST_READERS]
+        yield from (one | reader for reader in readers)
+        yield from (one | reader | producer for reader, producer in product(readers, producers))
 
 
 def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool) -> list[UnitSet]:

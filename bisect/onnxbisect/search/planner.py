@@ -21,6 +21,7 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.language import english
 from onnxbisect.search.atoms import units_of
 from onnxbisect.search.conclude import conclude
+from onnxbisect.search.doubts import doubts
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.search import SearchReplay
 from onnxbisect.search.state import SearchState
@@ -84,7 +85,7 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     """
     asks, search, oracle = _planned(universe, verdicts, width, recheck, brief)
     diagnosis = conclude(universe, oracle, search, recheck, verdicts)
-    expected = 0.0 if search.state.finished else len(asks) + search.state.surprise
+    expected = len(asks) + (0.0 if search.state.finished else search.state.surprise)
     return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=expected)
 
 
@@ -109,10 +110,19 @@ def _planned(
             break
         seen = seen | _answers(due, verdicts)
     _LAST[universe] = (options, seen, due)
+    if search.state.finished and not brief:
+        return _doubts(universe, search, oracle, verdicts), search, oracle
     if asks and len(asks) < width:
         replay = partial(_replay, universe, recheck=recheck, brief=brief)
         asks += speculate(universe, search, oracle, replay, seen, verdicts, asks, width - len(asks))
     return asks, search, oracle
+
+
+def _doubts(universe: Universe, search: SearchReplay, oracle: Oracle, verdicts: Verdicts) -> list[Ask]:
+    record = Oracle(universe, verdicts)
+    probes = doubts(universe, oracle, search.state, search.remainder, record)
+    why = english("an op with what it reads")
+    return [Ask(units=units, attempt=0, why=why) for units in probes if units not in verdicts]
 
 
 def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) -> Seen:
