@@ -633,6 +633,27 @@ def test_every_form_says_what_to_do_next_and_what_replaces_a_culprit():
         assert "Slice, Reshape (gather-slice, exact)" in text
 
 
+def test_an_input_that_alone_decides_what_is_refused_is_to_be_given_first() -> None:
+    report = replaced_report()
+    report["preflight"] = [
+        {
+            "id": "input-decides",
+            "severity": Severity.WARNING,
+            "nodes": [report["culprits"][0]["nodes"][0]],
+            "tensors": ["sr"],
+            "detail": "",
+            "why": "",
+            "fix": "",
+            "remedy": "",
+        }
+    ]
+    first, *_ = next_steps(report)
+    assert first.sentence == "If the input sr always has one value, give that value: it becomes a constant"
+    assert first.command.endswith("--option profile=edgesam --input-value sr=VALUE")
+    report["preflight"][0]["nodes"] = ["another"]
+    assert "--input-value" not in next_steps(report)[0].command
+
+
 @pytest.mark.parametrize(
     ("exactness", "words"),
     [("approximate", "Exp, Gather approximately"), ("domain", "Exp, Gather for inputs in a stated domain")],

@@ -180,6 +180,8 @@ def table_summary(table: TableEntry) -> str:
 _OPS = 4
 #: Ops that are not of ONNX, and that onnxruntime alone runs.
 _FUSED = "com.microsoft::"
+#: The finding that the value of an input decides a branch or a size.
+_DECIDED = "input-decides"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +243,19 @@ def _about_culprits(document: Report, typed: TypedCommand) -> Iterator[NextStep]
     culprits = document["culprits"]
     looked = [it for it in culprits if "replace_by" in it]
     staying = [it for it in looked if it["replace_by"] is None]
+    decided = {node: it["tensors"] for it in document["preflight"] if it["id"] == _DECIDED for node in it["nodes"]}
+    if deciding := list(
+        dict.fromkeys(name for it in culprits for node in it["nodes"] for name in decided.get(node, ()))
+    ):
+        bound = [word for name in deciding for word in ("--input-value", f"{name}=VALUE")]
+        own = ["--", *typed.command] if typed.command else []
+        yield NextStep(
+            sentence=_(
+                "If the input {named} always has one value, give that value: it becomes a constant",
+                named=_named(deciding),
+            ),
+            command=shlex.join(["onnx-bisect", "run", typed.model, *typed.target, *typed.inputs, *bound, *own]),
+        )
     if fused := [op for it in culprits for op in it["ops"] if op.startswith(_FUSED)]:
         yield NextStep(
             sentence=_(
