@@ -4,9 +4,11 @@ The search sees no tensors and no protobufs, so tests can run it on graphs witho
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache, wraps
+from typing import TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary, proxy
 
 from onnxbisect.unitset import UnitSet, full, members, of
 
@@ -205,3 +207,30 @@ class Universe:
             for name in dict.fromkeys((op, op.rpartition("::")[2])):
                 found[name] = found.get(name, 0) | units
         return found
+
+
+_Arguments = TypeVarTuple("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def remembered(
+    most: int,
+) -> Callable[[Callable[[Universe, *_Arguments], _Result]], Callable[[Universe, *_Arguments], _Result]]:
+    """Keep the last `most` results for each universe, as long as that lives: `lru_cache` alone would keep it alive.
+
+    Results must not refer to the universe.
+    """
+
+    def decorate(work: Callable[[Universe, *_Arguments], _Result]) -> Callable[[Universe, *_Arguments], _Result]:
+        caches: WeakKeyDictionary[Universe, Callable[..., _Result]] = WeakKeyDictionary()
+
+        @wraps(work)
+        def cached(universe: Universe, /, *arguments: *_Arguments) -> _Result:
+            if universe not in caches:
+                alive = proxy(universe)
+                caches[universe] = lru_cache(most)(lambda *those: work(alive, *those))
+            return caches[universe](*arguments)
+
+        return cached
+
+    return decorate

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from onnxbisect.search.context import FEW_UNITS
-from onnxbisect.search.remembered import remembered
 from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
-from onnxbisect.universe import Universe
+from onnxbisect.universe import Universe, remembered
 
 #: Up to so many minimal ways to break the culprits, all are tried.
 EXHAUSTIVE = 16

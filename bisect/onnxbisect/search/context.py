@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, cycle, product
 
 from onnxbisect.search.pattern import Occurrence, components, joined, occurrences
-from onnxbisect.search.remembered import remembered
 from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
-from onnxbisect.universe import Universe
+from onnxbisect.universe import Universe, remembered
 
 #: Steps of dataflow around a suspect that are its context. Decomposed GELU and attention lie within, and layer
 #: normalisation up to its last Add.

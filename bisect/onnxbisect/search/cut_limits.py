@@ -10,9 +10,8 @@ from enum import StrEnum
 
 from onnxbisect.language import english
 from onnxbisect.search.pattern import components
-from onnxbisect.search.remembered import remembered
 from onnxbisect.unitset import UnitSet, members, size, union
-from onnxbisect.universe import Universe
+from onnxbisect.universe import Universe, remembered
 
 #: In a model of fewer units most pairs may fail for what they are. No limit is said of it: all that fails is listed.
 FEWEST_UNITS = 7
