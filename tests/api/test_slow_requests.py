@@ -141,7 +141,7 @@ def test_one_check_of_readiness_is_for_all(callers: Callers, monkeypatch: pytest
 def test_a_check_that_does_not_end_is_a_failed_one(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = threading.Event()
     monkeypatch.setattr(health, "_LONGEST", 0.1)
-    monkeypatch.setattr(health, "_database", lambda _: ends.wait(30))
+    monkeypatch.setattr(callers.app.state.service.database, "is_current", lambda: ends.wait(30))
     try:
         answer = callers.nobody().get("/readyz")
         assert answer.status_code == 503

@@ -109,7 +109,7 @@ def test_what_is_no_record_is_refused_in_a_sentence(shell: Shell, recorded: dict
 
     assert "one compiler" in told("other.json", target={**document["target"], "version": "4"})
     assert "simulated" in told("simulated.json", target={**document["target"], "backend": "whitelist"})
-    assert "'uses[0].op' is missing or of another type" in told("damaged.json", uses=[{"op": 3}])
+    assert "'uses[0].op' is missing or wrong" in told("damaged.json", uses=[{"op": 3}])
     document.pop("uses")
     assert "older onnx-bisect" in told("older.json")
     assert "ends in .toml" in shell.call("profile", "--from", "out", "-o", "seen.json").err
