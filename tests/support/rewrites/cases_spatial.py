@@ -249,8 +249,21 @@ def _(draw: DrawFn) -> Instance:
     dims = shape(draw, 4, 4)
     out = [*dims[:2], draw(st.integers(1, 12)), draw(st.integers(1, 12))]
     assume(tuple(out) != tuple(dims))
-    more = {"cubic_coeff_a": draw(st.sampled_from([-0.75, -0.5])), "exclude_outside": draw(st.integers(0, 1))}
-    return _resize(draw, out, sizes=True, mode="cubic", dims=dims, **more)
+    more = {"cubic_coeff_a": draw(st.sampled_from([-0.75, -0.5]))}
+    if draw(st.booleans()):
+        return _resize(draw, out, sizes=True, mode="cubic", dims=dims, **more)
+    # the weights inside add up to enough where the size doubles, but for places that are counted from the first corner
+    made = _resize(
+        draw,
+        [*dims[:2], *(2 * dim for dim in dims[2:])],
+        sizes=True,
+        mode="cubic",
+        dims=dims,
+        exclude_outside=1,
+        **more,
+    )
+    assume(not any(it.s == b"asymmetric" for it in made.model.graph.node[0].attribute))
+    return made
 
 
 @case("resize-nearest-gather", _cubic)

@@ -12,6 +12,8 @@ from onnxbisect.rewrites.site import Site, reshape
 
 #: Elements along an axis, for which matrices and lists of places are made.
 _LONGEST = 8192
+#: Least sum of the weights of neighbours that are inside: divided by less, onnxruntime's rounding of them shows.
+_LEAST_INSIDE = 0.75
 
 
 def _sizes(at: Site) -> tuple[tuple[int, ...], tuple[int, ...], list[float]]:
@@ -130,13 +132,14 @@ def resize_cubic_matmul(at: Site) -> str:
     at.demand(not _crops(at), "it crops")
     shape, out, scales = _interpolated(at)
     sharpness, excluded = at.attribute("cubic_coeff_a", -0.75), bool(at.attribute("exclude_outside", 0))
-    return _times(
-        at,
-        [
-            _cubic(_places(at, scales[axis], shape[axis], out[axis]), shape[axis], sharpness, excluded=excluded)
-            for axis in _last_two(shape)
-        ],
-    )
+    matrices = []
+    for axis in _last_two(shape):
+        places = _places(at, scales[axis], shape[axis], out[axis])
+        matrix = _cubic(places, shape[axis], sharpness, excluded=excluded)
+        inside = matrix.sum(axis=1, keepdims=True)
+        at.demand(not excluded or bool((inside >= _LEAST_INSIDE).all()), "too much of a weight lies outside")
+        matrices.append(matrix / inside if excluded else matrix)
+    return _times(at, matrices)
 
 
 def _interpolated(at: Site) -> tuple[tuple[int, ...], tuple[int, ...], list[float]]:
@@ -173,7 +176,7 @@ def _cubic(places: np.ndarray, size: int, sharpness: float, *, excluded: bool) -
         if excluded:
             weights = np.where((lower + step < 0) | (lower + step >= size), 0, weights)
         np.add.at(matrix, (np.arange(len(places)), np.clip(lower + step, 0, size - 1)), weights)
-    return matrix / matrix.sum(axis=1, keepdims=True) if excluded else matrix
+    return matrix
 
 
 def _crops(at: Site) -> bool:
