@@ -145,9 +145,8 @@ def test_six_named_nodes_cost_about_eight_calls_and_have_one_cause(shell: Shell,
     report = shell.report(case("rank5_yolo_tail"), "--no-cache", *compiler)
     assert blamed(report) == dict.fromkeys(("Transpose", "Sigmoid", "Slice", "Mul", "Add", "ScatterND"), 1)
     assert report["certificate"]["status"] == "proven"
-    # the model, what is left of it, each op alone, and three groups without neighbours, which a ring of five needs
-    assert len(report["probes"]) == 11
-    assert report["stats"]["compiler_calls"] <= 17  # 6 measure the ranks at a boundary, which a cache would keep
+    assert len(report["probes"]) <= 10
+    assert report["stats"]["compiler_calls"] <= 15  # 5 measure the ranks at a boundary, which a cache would keep
     (cause,) = report["causes"]
     assert "inputs of rank 5 or more" in json.dumps(cause)
 

@@ -649,7 +649,8 @@ def test_an_input_that_alone_decides_what_is_refused_is_to_be_given_first() -> N
     ]
     first, *_ = next_steps(report)
     assert first.sentence == "If the input sr always has one value, give that value: it becomes a constant"
-    assert first.command.endswith("--option profile=edgesam --input-value sr=VALUE")
+    target = "--backend whitelist --option profile=edgesam"
+    assert first.command == f"onnx-bisect run decoder.onnx --input-value sr=VALUE {target}"
     report["preflight"][0]["nodes"] = ["another"]
     assert "--input-value" not in next_steps(report)[0].command
 

@@ -248,13 +248,12 @@ def _about_culprits(document: Report, typed: TypedCommand) -> Iterator[NextStep]
         dict.fromkeys(name for it in culprits for node in it["nodes"] for name in decided.get(node, ()))
     ):
         bound = [word for name in deciding for word in ("--input-value", f"{name}=VALUE")]
-        own = ["--", *typed.command] if typed.command else []
         yield NextStep(
             sentence=_(
                 "If the input {named} always has one value, give that value: it becomes a constant",
                 named=_named(deciding),
             ),
-            command=shlex.join(["onnx-bisect", "run", typed.model, *typed.target, *typed.inputs, *bound, *own]),
+            command=_typed("run", typed, *bound),
         )
     if fused := [op for it in culprits for op in it["ops"] if op.startswith(_FUSED)]:
         yield NextStep(
@@ -346,5 +345,10 @@ def bound_inputs(shapes: Mapping[str, Sequence[int]], values: InputValues) -> li
 
 
 def _fix(typed: TypedCommand, *more: str) -> str:
+    return _typed("fix", typed, *more)
+
+
+def _typed(command: str, typed: TypedCommand, *more: str) -> str:
+    """The command for the same model, target and inputs, with more options."""
     own = ["--", *typed.command] if typed.command else []
-    return shlex.join(["onnx-bisect", "fix", typed.model, *more, *typed.target, *typed.inputs, *own])
+    return shlex.join(["onnx-bisect", command, typed.model, *more, *typed.target, *typed.inputs, *own])
