@@ -1,8 +1,11 @@
 """Which differences from onnxruntime's numbers count for TPU-MLIR's backend, and what a failure says of them."""
 
+import multiprocessing
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -12,13 +15,18 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.contract import Outcome
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.samples import made_up, samples_folder
-from onnxbisect_backends.vendors.tpu_mlir import tpu_mlir_steps
+from onnxbisect_backends.vendors.tpu_mlir import tpu_mlir_steps, tpu_mlir_tool
 
 #: The outputs of the model, as the steps tell them to the tool's process.
 OUTPUTS = '["y"]'
 RIGHT = np.array([1.0, 2.0, 3.0], np.float32)
 #: Probabilities of a text detector on a picture without text, as the tool and as onnxruntime computed them.
 TINY = np.array([1.0656e-05, 3.780e-06, 1e-9], np.float32), np.array([1.0669e-05, 3.725e-06, 0.0], np.float32)
+
+
+def no_other(target: str, reference: str) -> bool:
+    """There is no other sample."""
+    return False
 
 
 def compared(
@@ -43,11 +51,9 @@ def compared(
             raise RuntimeError("[!Error]: npz_tool.py compare")
 
     try:
-        tpu_mlir_steps._comparing(tool)("new.npz", "old.npz", "0.99,0.99", excepts="-")
+        tpu_mlir_tool.comparing(tool, no_other)("new.npz", "old.npz", "0.99,0.99", excepts="-")
     except RuntimeError:
-        assert Path("differs").exists()
         return False
-    assert not Path("differs").exists()
     return True
 
 
@@ -117,25 +123,108 @@ def test_a_failure_says_the_largest_difference_and_names_no_tiny_one() -> None:
     assert verdict.tables[0].rows == (("a", "Mul", "TINY"), ("y", "Sigmoid", "NOT_SIMLIAR"))
 
 
-@pytest.mark.parametrize("invented", [True, False])
-@pytest.mark.parametrize("second", [0, 1])
-def test_other_numbers_on_one_made_up_sample_are_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invented: bool, second: int
+def test_what_the_conversion_said_counts_on_each_sample() -> None:
+    said = "Not Support Resize Cubic !!!! Using Linear Instead !!!!!\n"
+    passed = "[Running]: npz_tool.py compare outputs.npz\n[y_Resize  ]  SIMILAR [PASSED]\nnpz compare PASSED.\n"
+    log = said + FIRST + AGAIN + passed
+    verdict = make("tpu-mlir", {"version": "1.30.2"}).judge(
+        Outcome(exit_code=0, log=log, artifacts=(Path("probe.mlir"),))
+    )
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.NUMERIC)
+
+
+@pytest.mark.parametrize("second", [RIGHT, RIGHT + 1])
+def test_wrong_numbers_on_one_made_up_sample_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: np.ndarray
 ) -> None:
-    """The user's samples count at once."""
+    """The model is run on another sample, as it was converted for the first one."""
     monkeypatch.chdir(tmp_path)
-    asked: list[str] = []
+    np.savez("0.npz", allow_pickle=False, x=RIGHT)
+    np.savez("1.npz", allow_pickle=False, x=RIGHT * 2)
+    monkeypatch.setenv(tpu_mlir_tool._ANOTHER, "1.npz")
+    ran: list[tuple[str, float]] = []
+
+    def in_onnxruntime(inputs: Mapping[str, np.ndarray], file: str) -> dict[str, np.ndarray]:
+        ran.append((file, float(inputs["x"][0, 0])))
+        return {"y": RIGHT}
+
+    def converted(inputs: Mapping[str, np.ndarray], file: str) -> dict[str, np.ndarray]:
+        ran.append((file, float(inputs["x"][0, 0])))
+        return {"y": RIGHT + 1 if len(ran) == 2 else second}
+
+    def tool(target: str, reference: str) -> None:
+        with np.load(target) as new, np.load(reference) as old:
+            right = np.array_equal(new["y"], old["y"])
+        print(f"[y   ]  {'SIMILAR [PASSED]' if right else 'NOT_SIMLIAR [FAILED]'}")
+        if not right:
+            raise RuntimeError("[!Error]: npz_tool.py compare")
+
+    runner = SimpleNamespace(onnx_inference=in_onnxruntime, mlir_inference=converted)
+    runs = tpu_mlir_tool.Runs(runner)
+    compare = tpu_mlir_tool.comparing(tool, runs.again)
+    repeated = {"x": np.stack([RIGHT, RIGHT])}  # to fill a batch
+    np.savez("old.npz", allow_pickle=False, **runner.onnx_inference(repeated, "a.onnx"))
+    np.savez("new.npz", allow_pickle=False, **runner.mlir_inference(repeated, "a.mlir"))
+    if second is RIGHT:
+        compare("new.npz", "old.npz")
+    else:
+        with pytest.raises(RuntimeError, match="npz_tool"):
+            compare("new.npz", "old.npz")
+    assert ran == [("a.onnx", 1), ("a.mlir", 1), ("a.onnx", 2), ("a.mlir", 2)]
+    with np.load("probe_in_f32.npz") as stored:  # beside the outputs, for the steps that follow
+        assert stored["x"].tolist() == np.stack([RIGHT * 2, RIGHT * 2]).tolist()
+
+
+@pytest.mark.parametrize("invented", [True, False])
+def test_the_samples_of_the_user_count_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invented: bool) -> None:
+    told: list[str | None] = []
 
     def step(root: Path, tool: str, *words: str) -> int:
-        asked.append(words[words.index("--test_input") + 1])
-        Path("differs").touch()
-        return 1 if len(asked) == 1 else second
+        assert words[words.index("--test_input") + 1] == "0.npz"
+        told.append(os.environ.get(tpu_mlir_tool._ANOTHER))
+        return 1
 
     monkeypatch.setattr(tpu_mlir_steps, "call", step)
     order = {"verify": True, "tolerance": "0.99,0.99", "made_up": invented}
-    status = tpu_mlir_steps._transform(tmp_path, "model.onnx", order, ["0.npz", "1.npz"])
-    assert asked == (["0.npz", "1.npz"] if invented else ["0.npz"])
-    assert status == (second if invented else 1)
+    assert tpu_mlir_steps._transform(tmp_path, "model.onnx", order, ["0.npz", "1.npz"]) == 1
+    assert told == ["1.npz" if invented else None]
+    assert tpu_mlir_tool._ANOTHER not in os.environ
+
+
+@pytest.mark.parametrize("status", [0, 255])
+def test_a_comparison_starts_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], status: int
+) -> None:
+    (tmp_path / "npz_tool.py").write_text(
+        f"""
+import multiprocessing, os, sys
+seen = multiprocessing.Manager().dict()
+def compare(name):
+    seen[name] = os.getpid()
+workers = [multiprocessing.Process(target=compare, args=(name,)) for name in sys.argv[2:]]
+for it in workers:
+    it.start()
+for it in workers:
+    it.join()
+print(dict(seen))
+sys.exit({status})
+"""
+    )
+    others: list[list[str]] = []
+    run = tpu_mlir_tool.in_this_process(others.append, tmp_path)
+    words, process = list(sys.argv), multiprocessing.Process
+    if status:
+        with pytest.raises(RuntimeError, match=r"^\[!Error\]: npz_tool.py compare a b$"):
+            run(["npz_tool.py", "compare", "a b"])
+    else:
+        run(["npz_tool.py", "compare", "a b"])
+    said = capfd.readouterr().out
+    assert said.startswith("[Running]: npz_tool.py compare a b\n")
+    assert str({"a": os.getpid(), "b": os.getpid()}) in said
+    assert ("[Success]: npz_tool.py compare a b" in said) == (status == 0)
+    assert (sys.argv, multiprocessing.Process) == (words, process)
+    run(["tpuc-opt", "probe.mlir"])
+    assert others == [["tpuc-opt", "probe.mlir"]]
 
 
 def test_made_up_samples_are_marked(tmp_path: Path) -> None:

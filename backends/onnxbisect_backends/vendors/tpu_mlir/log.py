@@ -71,11 +71,16 @@ _COMPARED = compile_pattern(r"^[\r ]*\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +(
 _NOT_COMPARED = compile_pattern(r"^\[onnx-bisect\] (not compared: .*)$")
 
 
-#: The lines of `tpu_mlir_steps.py` about a rejected tensor, and about another sample.
+#: The lines of `tpu_mlir_tool.py` about a rejected tensor, and about another sample.
 _APART = compile_pattern(
     r"^\[onnx-bisect\] \[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+)\] (differs by at most .*?)(, too small to count)?$"
 )
-_ANOTHER_SAMPLE = "[onnx-bisect] other numbers on made-up input: comparing on another sample"
+#: A comparison after which another sample was compared.
+_ON_THE_FIRST = re.compile(
+    r"^\[Running\]: npz_tool\.py compare"
+    r"(?:.*\n)+?\[onnx-bisect\] other numbers on made-up input: comparing on another sample$",
+    re.MULTILINE,
+)
 
 #: Warnings that constant folding or simplification failed; the tool continues without.
 _UNFOLDED = compile_pattern(r"WARNING: (?:ConstantFolding|onnxsim opt) failed\.")
@@ -120,8 +125,10 @@ def layer_errors(table: str) -> tuple[tuple[str, float], ...]:
 
 
 def last_comparison(log: str) -> str:
-    """The log from the last sample on, where numbers were other on one made-up sample and another one was tried."""
-    return log.rpartition(_ANOTHER_SAMPLE)[2]
+    """The log without what was compared before, where numbers were other on one made-up sample and another one was
+    tried.
+    """
+    return _ON_THE_FIRST.sub("", log)
 
 
 def distances(log: str) -> Mapping[str, str]:

@@ -1,30 +1,25 @@
 """A script for TPU-MLIR's own Python, in a process of its own: run one model through the steps of a compile.
 
 `tpu_mlir_steps.py compile MODEL ORDER`, where ORDER is JSON (`TpuMlirBackend._order`): model_transform, then, if a
-processor is given, run_calibration and model_deploy, each in a process of its own. All output is in the working
-directory. Exit status: that of the failed step, 0 if none failed, 3 if the compiler was not called. `tpu_mlir_steps.py
-describe` prints JSON about the tool. `tpu_mlir_steps.py tool FILE ARGUMENTS` is one step.
+processor is given, run_calibration and model_deploy, each in a process of its own (`tpu_mlir_tool.py`). All output is
+in the working directory. Exit status: that of the failed step, 0 if none failed, 3 if the compiler was not called.
+`tpu_mlir_steps.py describe` prints JSON about the tool.
 """
 
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
-import tempfile
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile, is_zipfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import onnx
 
 _NO_QUESTION = 3
@@ -35,24 +30,15 @@ SAMPLES = "dataset"
 #: The prefix of this script's lines in the log.
 _MARK = "[onnx-bisect]"
 
-#: The variable with the names of the model's outputs, and the file that says that its numbers are others.
-_OUTPUTS = "ONNXBISECT_OUTPUTS"
-_DIFFERS = "differs"
-#: The tool's module that compares, as 1.30 and 1.8 import it.
-_COMPARERS = ("tpu_mlir.python.utils.mlir_shell", "utils.mlir_shell")
-#: Differences that are too small to count: absolute, and of the largest magnitude of the tensor.
-_ABSOLUTE, _OF_RANGE = 1e-6, 1e-5
-#: Tensors that the tool found to be wrong, and right.
-_FAILED = re.compile(r"^[\r ]*\[(\S.*?) *\] +[A-Z_]+ +\[FAILED\]$", re.MULTILINE)
-_PASSED = re.compile(r"^[\r ]*\[(\S.*?) *\] +[A-Z_]+ +\[PASSED\]$", re.MULTILINE)
+#: The variables with the names of the model's outputs, and the sample that is compared where numbers on the first one
+#: are wrong.
+_OUTPUTS, _ANOTHER = "ONNXBISECT_OUTPUTS", "ONNXBISECT_ANOTHER_SAMPLE"
 
 
 def main(words: list[str]) -> int:
     """Run the command that the first word names; returns the exit status."""
     # the modules beside this script must not shadow the tool's
     del sys.path[0]
-    if words[0] == "tool":
-        return _tool(words[1], words[2:])
     root = find_root()
     if root is None:
         print(f"{_MARK} TPU-MLIR is not to be found: its envsetup.sh sets TPUC_ROOT, its package is tpu_mlir.")
@@ -74,6 +60,8 @@ def find_root() -> "Path | None":
     root = os.environ.get("TPUC_ROOT")
     if not root:
         return None
+    # the package's own commands start a Python that imports it, to start these
+    os.environ["PATH"] = os.pathsep.join((str(Path(root) / "bin"), os.environ.get("PATH", os.defpath)))
     # in the SDK's source tree, TPUC_ROOT is the folder `install` beside the tools
     folders = (Path(root), Path(root).parent)
     return next((folder for folder in folders if (folder / "python/tools/model_transform.py").exists()), None)
@@ -116,14 +104,13 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
 
 
 def _transform(root: Path, model: str, order: "dict[str, Any]", samples: "list[str]") -> int:
-    """Convert the model and compare; other numbers on one made-up sample may be chance, so another one is tried."""
-    status = call(root, *transform(model, order, samples[:1]))
-    if status and order["made_up"] and len(samples) > 1 and Path(_DIFFERS).exists():
-        print(f"{_MARK} other numbers on made-up input: comparing on another sample", flush=True)
-        for file in (_DIFFERS, "outputs.npz"):
-            Path(file).unlink(missing_ok=True)
-        status = call(root, *transform(model, order, samples[1:]))
-    return status
+    """Convert the model and compare; wrong numbers on one made-up sample may be chance, so another one is told, too."""
+    if order["made_up"] and len(samples) > 1:
+        os.environ[_ANOTHER] = samples[1]
+    try:
+        return call(root, *transform(model, order, samples[:1]))
+    finally:
+        os.environ.pop(_ANOTHER, None)
 
 
 def _at_an_older_ir(proto: "onnx.ModelProto") -> "onnx.ModelProto | None":
@@ -190,106 +177,9 @@ def deploy(order: "dict[str, Any]") -> "list[list[str]]":
 def call(root: Path, tool: str, *words: str) -> int:
     """Run one of the tool's scripts; its exit status, as a shell gives it after a signal."""
     script = str(root / "python" / "tools" / f"{tool}.py")
-    done = subprocess.run([sys.executable, str(Path(__file__).absolute()), "tool", script, *words], check=False)
+    runner = str(Path(__file__).absolute().with_name("tpu_mlir_tool.py"))
+    done = subprocess.run([sys.executable, runner, script, *words], check=False)
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
-
-
-def _tool(script: str, words: "list[str]") -> int:
-    sys.excepthook = _say_where
-    # the tool creates sockets there, whose paths must be short; "." stays relative
-    os.environ["TMPDIR"] = "."
-    sys.argv = [script, *words]
-    sys.path.insert(0, str(Path(script).parent))
-    for name in _COMPARERS:
-        with suppress(ImportError, AttributeError):  # each version has one of these
-            module: Any = import_module(name)
-            module.f32_blobs_compare = _comparing(module.f32_blobs_compare)
-    runpy.run_path(script, run_name="__main__")
-    return 0
-
-
-def _comparing(compare: "Callable[..., None]") -> "Callable[..., None]":
-    """The tool's comparison, whose relative measures reject tiny differences of tiny numbers, and inner tensors.
-
-    What it rejects stands only if an output of the model is among it and differs by more than `_is_close` allows.
-    """
-
-    def compared(target: str, reference: str, *rest: Any, **named: Any) -> None:
-        said = ""
-        try:
-            with _captured() as said_by_tool:
-                compare(target, reference, *rest, **named)
-        except Exception:
-            said = said_by_tool[0]
-            rejected = _FAILED.findall(said)
-            apart = _apart(target, reference, rejected)
-            for name, (largest, reach) in apart.items():
-                tiny = ", too small to count" if _is_close(largest, reach) else ""
-                print(f"{_MARK} [{name}] differs by at most {largest:.3g}, in numbers up to {reach:.3g}{tiny}")
-            wrong = [name for name in rejected if name not in apart or not _is_close(*apart[name])]
-            outputs = set(json.loads(os.environ.get(_OUTPUTS, "[]")))
-            passed = {name.rpartition("_")[0] for name in (*_PASSED.findall(said), *(set(rejected) - set(wrong)))}
-            if not rejected or (wrong and not (outputs and outputs <= passed)):
-                Path(_DIFFERS).touch()
-                raise
-            why = "inner tensors differ, the model's outputs do not" if wrong else "all of it is too small to count"
-            print(f"{_MARK} accepted: {why}", flush=True)
-
-    return compared
-
-
-@contextmanager
-def _captured() -> "Iterator[list[str]]":
-    """Collect what this process and its children print, and print it afterwards."""
-    said: list[str] = []
-    sys.stdout.flush()
-    before = os.dup(1)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 1)
-        try:
-            yield said
-        finally:
-            sys.stdout.flush()
-            os.dup2(before, 1)
-            os.close(before)
-            file.seek(0)
-            said.append(file.read().decode("utf-8", "backslashreplace"))
-            print(said[0], flush=True)
-
-
-def _apart(target: str, reference: str, names: "list[str]") -> "dict[str, tuple[float, float]]":
-    """The largest difference of each tensor, infinite where one is not finite alone, and its largest magnitude."""
-    import numpy
-
-    found = {}
-    with numpy.load(target) as new, numpy.load(reference) as old:
-        for name in names:
-            if name not in new.files or name not in old.files or new[name].size != old[name].size:
-                continue
-            one, other = (array[name].astype(numpy.float64).ravel() for array in (new, old))
-            same = (one == other) | (numpy.isnan(one) & numpy.isnan(other))
-            finite = numpy.isfinite(one) & numpy.isfinite(other)
-            with numpy.errstate(invalid="ignore"):
-                gap = numpy.where(same, 0.0, numpy.where(finite, numpy.abs(one - other), numpy.inf))
-            reach = numpy.abs(other[numpy.isfinite(other)]).max(initial=0.0)
-            found[name] = (float(gap.max(initial=0.0)), float(reach))
-    return found
-
-
-def _is_close(largest: float, reach: float) -> bool:
-    """Whether a difference is too small to count, whatever the relative measures say."""
-    return largest <= max(_ABSOLUTE, _OF_RANGE * reach)
-
-
-def _say_where(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
-    """Print the tool's part of the traceback, and the node that was being converted, which the tool omits."""
-    while trace and trace.tb_frame.f_code.co_filename != sys.argv[0]:
-        trace = trace.tb_next
-    sys.__excepthook__(kind, error.with_traceback(trace), trace)
-    nodes = [frame.f_locals["onnx_node"] for frame, _ in traceback.walk_tb(trace) if "onnx_node" in frame.f_locals]
-    if nodes:
-        said = str(error) or traceback.extract_tb(trace)[-1].line
-        print(f"{_MARK} converting {nodes[0].op_type} '{nodes[0].outputs[0]}': {kind.__name__}: {said}")
 
 
 def write_samples(graph: "onnx.GraphProto", given: "list[str]", count: int, folder: Path = Path()) -> "list[str]":
