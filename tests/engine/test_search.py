@@ -462,6 +462,23 @@ def test_a_log_that_leaves_out_the_domain_names_the_op_all_the_same():
     assert calls(lambda op: op.rpartition("::")[2]) == calls(str) <= 9
 
 
+@pytest.mark.parametrize("refused", [[3, 4], [4, 3], [3, 9]])
+def test_another_form_of_a_listed_op_that_the_list_passes_over_is_not_asked_alone(refused: list[int]):
+    """Alone it fails, for the compiler fuses it with what reads it: then what is asked next is where it compiles."""
+    graph = replace(chain(range(20)), op=tuple("Q" if it in (refused[0], 13) else f"V{it}" for it in range(20)))
+
+    def listed(units: UnitSet) -> UnitSet:
+        fused = of([13, 14, 15])
+        return of(refused) & units | (0 if is_subset(fused, units) else of([13, 14]) & units)
+
+    def log(units: UnitSet) -> Hints:
+        return Hints(nodes=tuple(f"n{it}" for it in members(listed(units))))
+
+    world = World(graph, lambda units: bool(listed(units)), log)
+    assert all_found(world.diagnose()) == {1 << unit for unit in refused}
+    assert world.calls <= 6
+
+
 @settings(deadline=None, max_examples=examples(60))
 @given(st.data())
 def test_what_a_list_holds_because_of_a_neighbour_is_not_blamed(data: st.DataObject):

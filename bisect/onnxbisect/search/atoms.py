@@ -104,6 +104,16 @@ class LogHints:
                 named |= self._oracle.of_named_ops(failing)
         return named
 
+    @cached_property
+    def passed_over(self) -> UnitSet:
+        """The units of failing probes whose logs list several nodes, and not these: a list mostly has all refused.
+
+        A table of wrong numbers lists where they begin.
+        """
+        failing = (it for it in self._oracle.failing if not self._oracle.has_wrong_numbers(it))
+        lists = ((it, self._oracle.named_in(it)) for it in failing)
+        return union(it & ~named for it, named in lists if size(named) > 1)
+
     def interacting(self, region: UnitSet, fails: Fails) -> UnitSet:
         """A failing set of named units, or of them and their surroundings, whose units each passed alone; else 0.
 
@@ -265,14 +275,16 @@ class Atoms:
     def _odds_of_relatives(self, pool: Sequence[Atom]) -> dict[Atom, float]:
         """The odds of atoms of which other variants of the op fail alone: these, to one more than those that passed.
 
-        Where weights decide, a variant of an op may have other weights only, and says nothing of the others.
+        Where weights decide, a variant of an op may have other weights only, and says nothing of the others. What a
+        list of refused nodes passes over is likelier fine.
         """
         if self._universe.weightless:
             return {}
         op, members_of = self._universe.op, self._universe.variant_members
         guilty = Counter(op[lowest(atom.units)] for atom in self.guilty)
         passed = Counter(op[lowest(units)] for units in members_of if guilty and units & self._oracle.exonerated)
-        untried = [atom for atom in pool if guilty[op[lowest(atom.units)]] and not self.tried(atom)]
+        relatives = (it for it in pool if guilty[op[lowest(it.units)]] and it.units & ~self.named.passed_over)
+        untried = [atom for atom in relatives if not self.tried(atom)]
         return {atom: guilty[op[lowest(atom.units)]] / (1 + passed[op[lowest(atom.units)]]) for atom in untried}
 
     def weight(self, atom: Atom) -> float:
