@@ -1,7 +1,9 @@
 """The result of compiling a probe; docs/engine.md defines the terms."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Self
 
 
 class Status(StrEnum):
@@ -54,6 +56,13 @@ class Hints:
 
     def __bool__(self) -> bool:
         return bool(self.ops or self.nodes or self.tensors)
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """With other names of nodes and tensors, where `names` has one."""
+        nodes, tensors, right = (
+            tuple(names.get(name, name) for name in each) for each in (self.nodes, self.tensors, self.right)
+        )
+        return replace(self, nodes=nodes, tensors=tensors, right=right)
 
 
 @dataclass(frozen=True, kw_only=True)

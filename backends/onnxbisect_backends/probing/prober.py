@@ -223,7 +223,8 @@ class Prober:
             keep_products(self._backend, outcome, workdir, self._keep.folder)
         if verdict.status is not Status.UNRESOLVED:
             self._compiled.append(Compiled(units=units, seconds=outcome.seconds, passed=verdict.passed))
-        verdict = _in_names_of_model(verdict, renamed)
+        # in names of the model: the log has those of the probe
+        verdict = replace(verdict, hints=verdict.hints.renamed(renamed))
         file_sha256 = ""
         if verdict.failed:
             began = perf_counter()
@@ -292,15 +293,6 @@ def _stamps(files: Sequence[Path]) -> list[tuple[int, int]] | None:
         return [(status.st_ino, status.st_ctime_ns) for status in map(Path.stat, files)]
     except FileNotFoundError:
         return None
-
-
-def _in_names_of_model(verdict: Verdict, renamed: Mapping[str, str]) -> Verdict:
-    """The verdict with the model's names in its hints: the log has those of the probe."""
-    nodes, tensors, right = (
-        tuple(renamed.get(name, name) for name in names)
-        for names in (verdict.hints.nodes, verdict.hints.tensors, verdict.hints.right)
-    )
-    return replace(verdict, hints=replace(verdict.hints, nodes=nodes, tensors=tensors, right=right))
 
 
 def _given_up(outcome: Outcome, usual: TimeLimit | None) -> Verdict | None:
