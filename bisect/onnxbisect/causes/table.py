@@ -62,10 +62,10 @@ class RowIndex:
     def meeting(self, condition: Condition) -> int:
         """The rows that are known to meet the condition."""
         masks, value = self._masks.get(condition.subject, {}), condition.value
-        if condition.relation is Relation.IS:
+        if condition.relation is Relation.IS:  # without a look at every value
             return masks.get(value, 0)
         return union(
-            mask for other, mask in masks.items() if other is not None and _related(condition.relation, other, value)
+            mask for other, mask in masks.items() if other is not None and condition.relation.holds(other, value)
         )
 
     def unknown(self, subject: FeatureSubject) -> int:
@@ -122,14 +122,6 @@ def _conditions(subject: FeatureSubject, refused: RowIndex, passed: RowIndex) ->
             for value in refused.values(subject):
                 if (relation, value) != met_by_all:
                     yield Condition(subject, relation, value)
-
-
-def _related(relation: Relation, mine: _Value, value: _Value) -> bool:
-    if relation is Relation.OTHER:
-        return mine != value
-    if isinstance(mine, str) or isinstance(value, str):
-        return False
-    return mine >= value if relation is Relation.AT_LEAST else mine <= value
 
 
 #: Fixed cost of each cause, and cost of naming its op.

@@ -38,6 +38,16 @@ class Relation(StrEnum):
     AT_LEAST = "at_least"
     AT_MOST = "at_most"
 
+    def holds(self, mine: int | str, value: int | str) -> bool:
+        """Whether a unit's value has this relation to that of a condition; texts are only equal or not."""
+        if self is Relation.IS:
+            return mine == value
+        if self is Relation.OTHER:
+            return mine != value
+        if isinstance(mine, str) or isinstance(value, str):
+            return False
+        return mine >= value if self is Relation.AT_LEAST else mine <= value
+
 
 class CauseState(StrEnum):
     """How well a cause is established."""
