@@ -1,7 +1,8 @@
 """What is known during the repair of one model, and the advice that follows from it; also without a repair."""
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import onnx
 
@@ -284,6 +285,11 @@ class Advised:
     gives: tuple[str, ...]
     exactness: Exactness
 
+    @classmethod
+    def of(cls, it: Candidate) -> Self:
+        """By the rules of a candidate."""
+        return cls(rules=tuple(rule.id for rule in it.rules), gives=it.gives, exactness=it.exactness)
+
 
 def replacements(job: CompletedDiagnosis) -> tuple[Advised | None, ...]:
     """For each culprit what replaces a node of its first place, None where nothing does.
@@ -300,7 +306,10 @@ def replacements(job: CompletedDiagnosis) -> tuple[Advised | None, ...]:
             advisor = Advisor(found, installed().rules, most)
             advisor.add_places(found, examples=True)
             chosen = {candidate.node: candidate for candidate in advisor.advise().chosen}
-            advised = [it or _of_rules(nodes, chosen) for it, nodes in zip(advised, first, strict=True)]
+            advised = [
+                it or next((Advised.of(chosen[node]) for node in nodes if node in chosen), None)
+                for it, nodes in zip(advised, first, strict=True)
+            ]
     return tuple(advised)
 
 
@@ -314,11 +323,3 @@ def _with_fewer_dimensions(culprit: DiagnosedCulprit, found: SearchedModel) -> A
     exactness = max((it for it in forms if it is not None), key=list(Exactness).index)
     ops = dict.fromkeys(["Reshape", *(op[unit] for unit in units)])
     return Advised(rules=(LOWER_RANKS,), gives=tuple(ops), exactness=exactness)
-
-
-def _of_rules(nodes: Sequence[str], chosen: Mapping[str, Candidate]) -> Advised | None:
-    for node in nodes:
-        if node in chosen:
-            it = chosen[node]
-            return Advised(rules=tuple(rule.id for rule in it.rules), gives=it.gives, exactness=it.exactness)
-    return None

@@ -192,7 +192,7 @@ def document(
 ) -> RepairDocument:
     """The document of a repair."""
     proof = repair.proof
-    facts = TensorFacts.of(repair.before.model)
+    facts = repair.before.facts
     nodes = {node.name: node for node in repair.before.model.proto.graph.node}
     file = repair.changed_file
     return RepairDocument(

@@ -187,11 +187,12 @@ class SearchedModel:
 
     def rank(self, unit: int) -> int:
         """The most dimensions of a tensor that the unit reads or makes."""
-        node, facts = self.model.proto.graph.node[self.model.units[unit].node], self._facts
+        node, facts = self.model.proto.graph.node[self.model.units[unit].node], self.facts
         return max((len(facts.shape(name) or ()) for name in (*node.input, *node.output)), default=0)
 
     @cached_property
-    def _facts(self) -> TensorFacts:
+    def facts(self) -> TensorFacts:
+        """What is known of the model's tensors."""
         return TensorFacts.of(self.model)
 
     @cached_property

@@ -169,7 +169,7 @@ class _Repairer:
         try:
             compiler = self._compiler.inside(model)
             before = compiler.diagnose(model)
-            prover = self._prover.inside(model, TensorFacts.of(before.model))
+            prover = self._prover.inside(model, before.facts)
         except ModelError:  # a subgraph need not be a valid model by itself
             return None
         rules = [it for it in self._advisor.rules if it.domain is None]  # the values inside a subgraph are not observed

@@ -163,7 +163,7 @@ def _repaired(
         say(f"going on from the changed file: {base.base.sentence}")
         original = base.base.proto
         loaded, before = compiler.read(original), compiler.diagnose(original, base.doubted, brief=True)
-        prover = prover.on(original, TensorFacts.of(before.model))
+        prover = prover.on(original, before.facts)
         context = compiler.context_of(loaded, False)
     calls = compiler.calls
     compiler.most_calls = calls + max(_CALLS_OF_DIAGNOSIS * calls, _CALLS_AT_LEAST)
@@ -184,7 +184,7 @@ def _repaired(
         if len(found.culprits) < len(before.culprits) and not found.stopped:
             say(f"going on from the changed file: {changed.sentence}")
             base, original, before = tried, changed.proto, found
-            prover = of_the_file.on(original, TensorFacts.of(before.model))
+            prover = of_the_file.on(original, before.facts)
             break
     repaired = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
     if base.base is not None and not repaired.stopped:
