@@ -80,8 +80,13 @@ def checked(data: Any, kind: type[T]) -> T:
 def _misfit(kind: Any) -> Callable[[Any], str | None]:
     """A function that returns the place at which data is not of this type, None if there is none."""
     if scalars := _scalars(kind):
-        number = int in scalars or float in scalars
-        return lambda data: None if isinstance(data, scalars) and not (number and _is_too_large(data)) else ""
+
+        def of_scalars(data: Any) -> str | None:
+            # beyond the limit is as a number that is undefined
+            small = not isinstance(data, int | float) or -_LARGEST <= data <= _LARGEST
+            return None if small and isinstance(data, scalars) else ""
+
+        return of_scalars
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (NotRequired, Required):
         return _misfit(parts[0])
@@ -127,10 +132,6 @@ def _misfit(kind: Any) -> Callable[[Any], str | None]:
         either = [_misfit(part) for part in parts]
         return lambda data: None if any(misfit(data) is None for misfit in either) else ""
     return lambda _data: None
-
-
-def _is_too_large(data: object) -> bool:
-    return isinstance(data, int | float) and not -_LARGEST <= data <= _LARGEST  # as a number that is undefined
 
 
 def _quick(kind: Any) -> frozenset[type]:

@@ -1,7 +1,6 @@
 """Cut pieces that a user names by nodes, tensors or modules: `onnx-bisect extract`."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 
 import onnx
 
@@ -32,28 +31,23 @@ def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
     """
     graph = model.proto.graph
     constants = {graph.node[index].name for unit in model.units for index in unit.constants}
+    unknown = next((name for name in names if name not in model.unit_of_node and name not in constants), None)
+    if unknown is not None:
+        if held := _holder(graph.node, lambda node: node.name == unknown):
+            raise CutError(f"The node '{unknown}' stands inside of {held}")
+        raise CutError(f"The model has no node '{unknown}'{did_you_mean(unknown, model.unit_of_node)}")
     chosen = []
     for name in names:
-        unit = model.unit_of_node.get(name)
-        if unit is not None:
-            chosen.append(unit)
-            if f"{name}_1" in model.unit_of_node:  # nodes of one name were given others when the file was read
-                alike = [node for node in original(model).graph.node if node.name == name]
-                made = {output for node in alike for output in node.output if output}
-                chosen += [
-                    other for other, it in enumerate(model.units) if not made.isdisjoint(graph.node[it.node].output)
-                ]
-        elif name not in constants:
-            if held := _holder(graph.node, partial(_is_called, name)):
-                raise CutError(f"The node '{name}' stands inside of {held}")
-            raise CutError(f"The model has no node '{name}'{did_you_mean(name, model.unit_of_node)}")
+        if name not in model.unit_of_node:
+            continue
+        chosen.append(model.unit_of_node[name])
+        if f"{name}_1" in model.unit_of_node:  # nodes of one name were given others when the file was read
+            alike = [node for node in original(model).graph.node if node.name == name]
+            made = {output for node in alike for output in node.output if output}
+            chosen += [other for other, it in enumerate(model.units) if not made.isdisjoint(graph.node[it.node].output)]
     if not chosen:
         raise CutError("Name at least one node that is not a Constant: Constants come with the nodes they feed.")
     return of(chosen)
-
-
-def _is_called(name: str, node: onnx.NodeProto) -> bool:
-    return node.name == name
 
 
 def _holder(nodes: Iterable[onnx.NodeProto], wanted: Callable[[onnx.NodeProto], bool]) -> str:

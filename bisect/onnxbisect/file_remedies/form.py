@@ -384,18 +384,15 @@ def _needs(proto: onnx.ModelProto) -> Iterator[tuple[int, str]]:
         yield 10, "overloaded functions"
     if proto.configuration:
         yield 11, "a configuration for several devices"
-    for dtype in sorted(set(_dtypes(proto)) & _DTYPES.keys()):
+    dtypes = {tensor.data_type for tensor in tensors(proto)}
+    dtypes |= {kind.tensor_type.elem_type for kind in _types(proto) if kind.HasField("tensor_type")}
+    named = (it for node in every_node(proto) for it in node.attribute if it.name in _NAMING)
+    dtypes |= {it.i for it in named if it.type == AttributeProto.INT}
+    for dtype in sorted(dtypes & _DTYPES.keys()):
         yield _DTYPES[dtype], f"the element type {TensorProto.DataType.Name(dtype).lower()}"
     for kind in _types(proto):
         if kind.HasField("optional_type") or kind.HasField("sparse_tensor_type"):
             yield 8, "optional or sparse types"
-
-
-def _dtypes(proto: onnx.ModelProto) -> Iterator[int]:
-    yield from (tensor.data_type for tensor in tensors(proto))
-    yield from (kind.tensor_type.elem_type for kind in _types(proto) if kind.HasField("tensor_type"))
-    for node in every_node(proto):
-        yield from (it.i for it in node.attribute if it.name in _NAMING and it.type == AttributeProto.INT)
 
 
 def _types(proto: onnx.ModelProto) -> Iterator[onnx.TypeProto]:

@@ -91,7 +91,13 @@ def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: b
                 )
             _demand_attribute(attribute, where)
         if is_constant(node):
-            _demand_constant(node, where)
+            held = [attribute for attribute in node.attribute if attribute.name in HELD]
+            if len(held) != 1 or len(node.output) != 1:
+                raise ModelError(
+                    f"{where} holds {len(held)} values and has {len(node.output)} outputs, not one. {_AGAIN}"
+                )
+            if held[0].type != HELD[held[0].name]:
+                raise ModelError(f"{where} holds a value of another type than {quoted(held[0].name)} says. {_AGAIN}")
         for body in bodies(node):
             _demand_order(body, where)
             _demand_graph(body, in_function=in_function)
@@ -112,14 +118,6 @@ def _demand_attribute(attribute: AttributeProto, where: str) -> None:
             f"{where} has an equation of {len(attribute.s):,} characters; the limit is {_LONGEST_EQUATION:,}. "
             "Write it as several nodes."
         )
-
-
-def _demand_constant(node: onnx.NodeProto, where: str) -> None:
-    held = [attribute for attribute in node.attribute if attribute.name in HELD]
-    if len(held) != 1 or len(node.output) != 1:
-        raise ModelError(f"{where} holds {len(held)} values and has {len(node.output)} outputs, not one. {_AGAIN}")
-    if held[0].type != HELD[held[0].name]:
-        raise ModelError(f"{where} holds a value of another type than {quoted(held[0].name)} says. {_AGAIN}")
 
 
 def _demand_order(body: onnx.GraphProto, where: str) -> None:

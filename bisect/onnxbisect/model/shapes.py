@@ -1,6 +1,6 @@
 """The concrete type of every tensor and the values that do not depend on the inputs: by running, else by inference."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -168,11 +168,11 @@ class _Establish:
             self._notes.append(
                 english("Constant values too large to be kept, treated as computed: {names}.", names=some(dropped))
             )
-        dependent = self._data_dependent()
+        opened = self._opened()
         return EstablishedTypes(
-            types={**self._types, **self._opened(dependent)},
+            types={**self._types, **opened},
             known={name: self._known[name] for name in self._produced if name in kept},
-            data_dependent=dependent,
+            data_dependent=tuple(opened),
             notes=tuple(self._notes),
             costly=tuple(self._nodes[index].name for index in sorted(self._costly)),
         )
@@ -382,30 +382,23 @@ class _Establish:
         settled = {*self._static, *self._missing(), *settled}
         return constness(self._proto, settled, given=given, others=Level.SHAPE).shapes
 
-    def _data_dependent(self) -> tuple[str, ...]:
+    def _opened(self) -> dict[str, onnx.TypeProto]:
+        """The types of tensors whose size may depend on input values, with those numbers that follow for all inputs."""
         certain = self._certain_shapes(())
         agreed = [name for name in self._produced if name not in certain and self._is_declared_as_seen(name)]
         certain = self._certain_shapes(agreed)
-        names = [
-            name
-            for name in self._produced
-            if name not in certain and name not in self._static and name in self._types and name not in self._unshaped()
-        ]
+        open_ = (self._types.keys() - certain - self._static - self._unshaped()).intersection(self._produced)
+        names = [name for name in self._produced if name in open_]
+        if not names:
+            return {}
         if any(name in self._exact for name in names):
             self._notes.append(english("Sizes that may depend on input values stay open: {names}.", names=some(names)))
-        return tuple(names)
+        sure = {name: kind for name, kind in self._types.items() if name not in open_}
+        proven = infer(self._proto, sure, self._known)
+        return {name: with_sizes_of(proven.get(name), self._types[name]) for name in names}
 
     def _is_declared_as_seen(self, name: str) -> bool:
         claimed, seen = self._claimed.get(name), self._types.get(name)
         if claimed is None or seen is None or not claimed.HasField("tensor_type"):
             return False
         return not is_unbound(claimed) and fixed_dims(claimed) == fixed_dims(seen)
-
-    def _opened(self, names: Sequence[str]) -> dict[str, onnx.TypeProto]:
-        """The types of tensors of open size, with those numbers that follow for all inputs."""
-        if not names:
-            return {}
-        loose = frozenset(names)
-        sure = {name: kind for name, kind in self._types.items() if name not in loose}
-        proven = infer(self._proto, sure, self._known)
-        return {name: with_sizes_of(proven.get(name), self._types[name]) for name in names}

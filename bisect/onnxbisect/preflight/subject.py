@@ -67,7 +67,8 @@ class InspectedModel:
 
     def holders(self, sites: Iterable[NodeSite]) -> tuple[str, ...]:
         """The main graph's nodes where these sites are found, in model order."""
-        return tuple(sorted({name for site in sites for name in site.holders}, key=self._position.__getitem__))
+        held = {name for site in sites for name in site.holders}
+        return tuple(node.name for node in self.graph.node if node.name in held)
 
     def sites_of(self, *ops: str) -> list[NodeSite]:
         """The sites of these ops of the default domain."""
@@ -157,10 +158,6 @@ class InspectedModel:
                 found[key][holder] = None
                 work += [(inner, holder) for inner in calls[key]]
         return {key: tuple(holders) for key, holders in found.items()}
-
-    @cached_property
-    def _position(self) -> Mapping[str, int]:
-        return {node.name: index for index, node in enumerate(self.graph.node)}
 
     @cached_property
     def stored_tensors(self) -> Mapping[str, TensorProto]:
