@@ -12,7 +12,6 @@ is asked first: where it leads nowhere, the children are asked one by one.
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
 
 #: The path of the model itself.
 ROOT = ""
@@ -35,12 +34,23 @@ class Module:
     callers: tuple[str, ...]
     home: str
 
+    @property
+    def question(self) -> tuple[str, tuple[str, ...]]:
+        """Equal for modules of one class, configuration and calls."""
+        return self.key, self.signatures
+
 
 class Tree:
     """The called modules by their paths. What a module calls is in it, wherever the path says that it is kept."""
 
     def __init__(self, modules: Sequence[Module]) -> None:
         self.modules: Mapping[str, Module] = {it.path: it for it in modules}
+        self._children: dict[str, tuple[str, ...]] = {}
+        self._alike: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        for path, it in self.modules.items():
+            for caller in it.callers:
+                self._children[caller] = (*self.children(caller), path)
+            self._alike[it.question] = (*self._alike.get(it.question, ()), path)
 
     def children(self, path: str) -> tuple[str, ...]:
         """The modules that this one calls."""
@@ -48,7 +58,7 @@ class Tree:
 
     def alike(self, path: str) -> tuple[str, ...]:
         """All modules of its class, configuration and calls, itself among them: they are one question."""
-        return self._alike[self._identity(path)]
+        return self._alike[self.modules[path].question]
 
     def reached(self, path: str, closed: Set[str] = frozenset()) -> frozenset[str]:
         """The module and what it calls, directly or not, where the modules in `closed` call nothing."""
@@ -67,24 +77,6 @@ class Tree:
         within, found = self.modules[first].home + ".", self.modules[other].home + "."
         moved = found + path[len(within) :]
         return moved if path.startswith(within) and moved in self.modules else path
-
-    @cached_property
-    def _children(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for path, it in self.modules.items():
-            for caller in it.callers:
-                found[caller] = (*found.get(caller, ()), path)
-        return found
-
-    @cached_property
-    def _alike(self) -> Mapping[tuple[str, tuple[str, ...]], tuple[str, ...]]:
-        found: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
-        for path in self.modules:
-            found[self._identity(path)] = (*found.get(self._identity(path), ()), path)
-        return found
-
-    def _identity(self, path: str) -> tuple[str, tuple[str, ...]]:
-        return self.modules[path].key, self.modules[path].signatures
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,7 +113,8 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         "strip": strip,
         "stylesheet": Markup(stylesheet()),  # noqa: S704 - our own file
         "surroundings": surroundings,
-        "tag": _tag,
+        # text within a tag, for a message
+        "tag": lambda name, text: Markup("<{0}>{1}</{0}>").format(name, clean(text)),
         "phrase": phrase,
         "told": translated,
         "words": words,
@@ -136,11 +137,6 @@ def _said(message: str, /, **values: object) -> Markup:
     """A message of the catalogue, which may hold markup, in the reader's language; values are cleaned and escaped."""
     found = Markup(language.translate(message))  # noqa: S704 - a message is a constant of a template
     return found.format(**{name: _shown(value) for name, value in values.items()}) if values else found
-
-
-def _tag(name: str, text: str) -> Markup:
-    """`text` within a tag, for a message."""
-    return Markup("<{0}>{1}</{0}>").format(name, clean(text))
 
 
 def _linked(sentence: str) -> Markup:

@@ -1,7 +1,5 @@
 """Arithmetic of single elements by other arithmetic: signs, sums, quotients, powers, Max, Min and Clip."""
 
-from collections.abc import Callable
-
 import numpy as np
 from onnx import TensorProto
 
@@ -171,14 +169,10 @@ def _root(at: Site, exponent: float) -> None:
     at.demand(float(value.ravel()[0]) == exponent, f"the exponent is not {exponent:g}")
 
 
-def _above(least: float) -> Callable[[Values], bool]:
-    def holds(values: Values) -> bool:
-        return values[0] is not None and not bool(np.any(values[0] < least) or np.any(np.signbit(values[0])))
-
-    return holds
-
-
-_NOT_NEGATIVE = Domain(text="no negative input, nor -0", holds=_above(0.0))
+_NOT_NEGATIVE = Domain(
+    text="no negative input, nor -0",
+    holds=lambda values: values[0] is not None and not bool(np.signbit(values[0]).any()),
+)
 
 
 @pytorch("x.sqrt() instead of x ** 0.5")

@@ -78,7 +78,7 @@ def resize_linear_matmul(at: Site) -> str:
     if not _crops(at):
         return _times(at, matrices)
     # what lies outside of the image is no neighbour's
-    inside = [_are_inside(it, shape[axis]) for it, axis in zip(places, _last_two(shape), strict=True)]
+    inside = [(it >= 0) & (it <= shape[axis] - 1) for it, axis in zip(places, _last_two(shape), strict=True)]
     result = _times(at, [matrix * it[:, None] for matrix, it in zip(matrices, inside, strict=True)])
     beyond, whole = at.attribute("extrapolation_value", 0.0), np.multiply.outer(*inside)
     if beyond and not whole.all():
@@ -197,11 +197,6 @@ def _places_of(at: Site, axis: int, scale: float, before: int, after: int) -> np
         return np.array([(start + end) / 2])
     places: np.ndarray = start + np.arange(after) * (end - start) / (after - 1)
     return places
-
-
-def _are_inside(places: np.ndarray, size: int) -> np.ndarray:
-    inside: np.ndarray = (places >= 0) & (places <= size - 1)
-    return inside
 
 
 def _interpolation(places: np.ndarray, size: int) -> np.ndarray:
