@@ -30,23 +30,22 @@ from onnxbisect.cut import write
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import to_json
 from onnxbisect.language import english, some
-from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import fed_inputs
 from onnxbisect.precision.equivalents import rewritten
 from onnxbisect.precision.pictures import flow, html, trade
 from onnxbisect.precision.plan import MinimalSet, PrecisionEnding
 from onnxbisect.precision.report import PrecisionReport, TensorError, markdown
-from onnxbisect.precision.wanted import Low, Metric, Wanted, wanted
+from onnxbisect.precision.wanted import Low, wanted
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
 from onnxbisect.terms import BudgetCalls, BudgetSeconds, PrecisionGoal, PrecisionKeywords, Timeout, made
-from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect.unitset import members, of, size
 from onnxbisect_backends.calibration import first_sample, read_calibration
 from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed
-from onnxbisect_backends.precision.arithmetic import Arithmetic, OrtArithmetic
+from onnxbisect_backends.precision.arithmetic import Arithmetic
 from onnxbisect_backends.precision.configurations import FILES, Configuration, configurations, read_layer_errors
-from onnxbisect_backends.precision.scoring import BuiltIn, Scorer, UserMetric
+from onnxbisect_backends.precision.scoring import scorer_of
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 #: The files beside each other in the folder of a result.
@@ -189,11 +188,12 @@ def answered(
             limits = replace(limits, confinement=replace(limits.confinement, workdir=work))
         target = AskedTarget(replace(asked, limits=limits), given.samples, stack, work)
         first = target.on(loaded)
-        scorer = _scorer(want, loaded, first.quantiser, limits)
+        subject, space, quantiser, tensors = first.subject, first.space, first.quantiser, first.tensors
+        names = [it.name for it in loaded.proto.graph.output]
+        scorer = scorer_of(want, names, reference=quantiser.reference, samples=quantiser.samples, limits=limits)
         identity = [loaded.identity, given.digest, str(low), scorer.identity, described.version, chosen.options]
         if record is None:
             record = Record() if folder is None else FolderRecord(folder, identity)
-        subject, space, quantiser, tensors = first.subject, first.space, first.quantiser, first.tensors
         if not subject.space.order:
             raise OptionError(
                 english(
@@ -223,8 +223,7 @@ def answered(
         answer = _Answer(asked=asked, first=first, search=search, found=found, changed=changed, wide=wide)
         report = answer.report(len(given.samples), record, began)
         if folder is not None:
-            _write_report(report, answer.files, folder)
-            answer.write_models(folder)
+            answer.write(report, folder)
     return PrecisionResult(report=report, folder=folder)
 
 
@@ -253,6 +252,42 @@ class _Answer:
     def files(self) -> Mapping[str, Configuration]:
         """The configurations of vendors' compilers."""
         return configurations(self.kept, self.asked.low, self.asked.backend.name, self.first.tensors, self.sixteen)
+
+    @property
+    def errors(self) -> tuple[TensorError, ...]:
+        """Of each tensor, with everything low and with these nodes kept; empty where none has to be."""
+        if not self.found.keep:
+            return ()
+        subject, quantiser = self.first.subject, self.first.quantiser
+        low, kept = (quantiser.errors(subject.names(it)) for it in (0, self.found.keep))
+        return tuple(
+            TensorError(tensor=name, node=node.name, low=low[name], kept=kept[name])
+            for node in subject.nodes
+            for name in node.output
+            if name in low and name in kept
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the target or the form of a file cannot do."""
+        first, name, notes = self.first, self.asked.backend.name, list[str]()
+        if first.tensors and (fused := [node for node in first.subject.candidates if node not in first.tensors]):
+            notes.append(
+                english(
+                    "{backend} has no tensors of {names} after fusing: they cannot be kept on their own there.",
+                    backend=name,
+                    names=some(fused),
+                )
+            )
+        if self.asked.low is Low.FLOAT16 and name != SCREEN:
+            notes.append(
+                english(
+                    "Nodes that stay in high precision were measured on the host: {backend} computes in float16 alone.",
+                    backend=name,
+                )
+            )
+        left = {file: it.left_out for file, it in self.files.items() if it.left_out}
+        return [*notes, *(english("{file} cannot name {names}.", file=it, names=some(left[it])) for it in left)]
 
     def report(self, samples: int, record: Record, began: float) -> PrecisionReport:
         """The document; `samples` is how many were measured, from `began` on."""
@@ -284,17 +319,27 @@ class _Answer:
             asks=tuple(record.asked),
             resumed=record.resumed,
             seconds=round(time.monotonic() - began, 1),
-            notes=(*search.notes, *_notes(asked, first, self.files)),
+            notes=(*search.notes, *self.notes),
             changes=() if changed is None else changed.sentences,
             changed_keep=() if changed is None else changed.keep,
             changed_shown="" if changed is None else changed.shown,
             wide=tuple(node.name for node in self.kept if node.name in sixteen),
             wide_shown="" if self.wide is None else self.wide.shown,
-            errors=_errors(subject, first.quantiser, found.keep) if found.keep else (),
+            errors=self.errors,
         )
 
-    def write_models(self, folder: Path) -> None:
-        """Write the models with these nodes precise: as it is, with 16 bits, and rewritten."""
+    def write(self, report: PrecisionReport, folder: Path) -> None:
+        """Write the report, and the models with these nodes precise: as it is, with 16 bits, and rewritten."""
+        put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
+        put(folder / TEXT, markdown(report).encode())
+        put(folder / PAGE, html(report).encode())
+        put(folder / TRADE, trade(report).encode())
+        for name in (FLOW, MODEL, WIDE, CHANGED, *FILES):
+            (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
+        if report.errors:
+            put(folder / FLOW, flow(report).encode())
+        for name, it in self.files.items():
+            put(folder / name, it.content.encode())
         own, low = self.asked.backend.name == SCREEN, self.asked.low
         if not self.first.tensors and (own or low == Low.INT8):
             file = self.search.model_file(self.found.keep)
@@ -304,41 +349,6 @@ class _Answer:
             _copy_model(self.search.wide_file(self.found, self.wide), folder / WIDE)
         if self.changed is not None:
             _copy_model(self.changed.file, folder / CHANGED)
-
-
-def _notes(asked: PrecisionQuestion, first: MeasuredModel, files: Mapping[str, Configuration]) -> list[str]:
-    """What the target or the form of a file cannot do."""
-    name, notes = asked.backend.name, list[str]()
-    if first.tensors and (fused := [node for node in first.subject.candidates if node not in first.tensors]):
-        notes.append(
-            english(
-                "{backend} has no tensors of {names} after fusing: they cannot be kept on their own there.",
-                backend=name,
-                names=some(fused),
-            )
-        )
-    if asked.low is Low.FLOAT16 and name != SCREEN:
-        notes.append(
-            english(
-                "Nodes that stay in high precision were measured on the host: {backend} computes in float16 alone.",
-                backend=name,
-            )
-        )
-    left = {file: it.left_out for file, it in files.items() if it.left_out}
-    return [*notes, *(english("{file} cannot name {names}.", file=it, names=some(left[it])) for it in left)]
-
-
-def _write_report(report: PrecisionReport, files: Mapping[str, Configuration], folder: Path) -> None:
-    put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
-    put(folder / TEXT, markdown(report).encode())
-    put(folder / PAGE, html(report).encode())
-    put(folder / TRADE, trade(report).encode())
-    for name in (FLOW, MODEL, WIDE, CHANGED, *FILES):
-        (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
-    if report.errors:
-        put(folder / FLOW, flow(report).encode())
-    for name, it in files.items():
-        put(folder / name, it.content.encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,30 +398,7 @@ def _changed(
     )
 
 
-def _errors(subject: PrecisionSubject, quantiser: OrtArithmetic, keep: UnitSet) -> tuple[TensorError, ...]:
-    low, kept = (quantiser.errors(subject.names(it)) for it in (0, keep))
-    return tuple(
-        TensorError(tensor=name, node=node.name, low=low[name], kept=kept[name])
-        for node in subject.nodes
-        for name in node.output
-        if name in low and name in kept
-    )
-
-
 def _copy_model(file: Path, target: Path) -> None:
     proto = onnx.load(file)
     large = proto.ByteSize() >= 2**31 - 1
     onnx.save(proto, target, save_as_external_data=large, location=f"{target.stem}.data")
-
-
-def _scorer(want: Wanted, model: Model, quantiser: OrtArithmetic, limits: Limits) -> Scorer:
-    if want.metric in list(Metric):
-        return BuiltIn(want.metric)
-    return UserMetric(
-        want.metric,
-        names=[it.name for it in model.proto.graph.output],
-        reference=quantiser.reference,
-        samples=quantiser.samples,
-        limits=limits,
-        at_most=want.at_most,
-    )

@@ -12,6 +12,7 @@ from typing import Protocol
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect.precision.metric import Outputs, worst
+from onnxbisect.precision.wanted import Metric, Wanted
 from onnxbisect.report.text import clip
 from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.logs import last_words
@@ -29,6 +30,15 @@ class Scorer(Protocol):
 
     def value(self, reference: Sequence[Outputs], outputs: Sequence[Outputs], folder: Path) -> float:
         """The value for these outputs, which are in `folder`, too. Raises OptionError for a metric that fails."""
+
+
+def scorer_of(want: Wanted, names: Sequence[str], *, reference: Path, samples: Path, limits: Limits) -> Scorer:
+    """The metric that is wanted, for a model whose outputs have these names."""
+    if want.metric in list(Metric):
+        return BuiltIn(want.metric)
+    return UserMetric(
+        want.metric, names=names, reference=reference, samples=samples, limits=limits, at_most=want.at_most
+    )
 
 
 class BuiltIn:
