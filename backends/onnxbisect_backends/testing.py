@@ -215,9 +215,9 @@ class BackendConformance:
     def test_a_compile_dies_with_the_process_that_asked(self, tmp_path: Path) -> None:
         self._write(self.accepted(), tmp_path)
         workdir = _workdir(tmp_path)
-        words = (self.backend(), _probe(tmp_path), workdir, self.limits)
+        compiling, words = self.backend().compile, (_probe(tmp_path), workdir, self.limits)
 
-        driver = multiprocessing.get_context("spawn").Process(target=_compile, args=words)
+        driver = multiprocessing.get_context("spawn").Process(target=compiling, args=words)
         driver.start()
         while driver.is_alive() and not processes_in(workdir):
             time.sleep(0.005)
@@ -316,10 +316,6 @@ def _workdir(folder: Path) -> Path:
     workdir = folder / "work"
     workdir.mkdir(parents=True)
     return workdir
-
-
-def _compile(backend: Backend, probe: Path, workdir: Path, limits: Limits) -> None:
-    backend.compile(probe, workdir, limits)
 
 
 def processes_in(workdir: Path) -> list[int]:

@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -27,10 +27,6 @@ COMPUTING = ("samples", "numbers", "inputs", "outputs")
 UNKNOWN = "unknown"
 
 
-def _text(value: Any) -> Any:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
 def _toolchain(text: str) -> str:
     try:
         toolchain_named(text)
@@ -40,7 +36,7 @@ def _toolchain(text: str) -> str:
 
 
 Regex = Annotated[str, AfterValidator(lambda text: compile_pattern(text).pattern)]
-Text = Annotated[str, BeforeValidator(_text)]
+Text = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) in (int, float) else value)]
 Command = Annotated[tuple[str, ...], Field(min_length=1)]
 
 

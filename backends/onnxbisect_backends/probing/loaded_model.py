@@ -7,7 +7,7 @@ ignored.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -33,29 +33,22 @@ class Validity:
     """Both checks for pieces of one model; loads the whole model only when a piece is refused."""
 
     def __init__(self, model: Path, everything: UnitSet) -> None:
-        self._model = model
         self._everything = everything
+        #: Whether a check refuses nothing of the whole model; each is made only when a piece is refused.
+        self._takes_whole = cache(lambda refusal_of: refusal_of(model) is None)
 
     def objection(self, units: UnitSet, probe: Path) -> str | None:
         """Why the probe file is invalid, as a sentence; None if it is valid."""
         if units == self._everything:
             return None
         refusal = checker_refusal(probe)
-        if refusal is not None and self._whole_is_checked:
+        if refusal is not None and self._takes_whole(checker_refusal):
             return f"onnx.checker refuses this cut, though not the whole model: {refusal}"
         if size(units) <= SMALL:
             refusal = runtime_refusal(probe)
-            if refusal is not None and self._whole_is_loaded:
+            if refusal is not None and self._takes_whole(runtime_refusal):
                 return f"onnxruntime refuses this cut, though not the whole model: {refusal}"
         return None
-
-    @cached_property
-    def _whole_is_checked(self) -> bool:
-        return checker_refusal(self._model) is None
-
-    @cached_property
-    def _whole_is_loaded(self) -> bool:
-        return runtime_refusal(self._model) is None
 
 
 def checker_refusal(path: Path) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
+from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.scopes import bodies, domain_of, is_constant, schema_of
 from onnxbisect.model.shapeops import RANDOM
 from onnxbisect_backends.simulator.profiles import (
@@ -90,7 +91,7 @@ class GraphScope:
     def fold(self, node: onnx.NodeProto) -> bool:
         """Mark the node's outputs as constant if they are; returns whether they are."""
         if is_constant(node):
-            if (value := _constant_value(node)) is not None:
+            if isinstance(value := constant_tensor(node), TensorProto):
                 self.tensors[node.output[0]] = value
         elif not self._foldable(node):
             return False
@@ -138,20 +139,6 @@ def enter(graph: onnx.GraphProto, *, opsets: Mapping[str, int], outer: GraphScop
         scope.constant.add(sparse.values.name)
         scope.types[sparse.values.name] = TensorType(dtype=sparse.values.data_type, dims=tuple(sparse.dims))
     return scope
-
-
-def _constant_value(node: onnx.NodeProto) -> TensorProto | None:
-    for attribute in node.attribute:
-        if attribute.name == "value":
-            tensor: TensorProto = attribute.t
-            return tensor
-        if attribute.name in ("value_float", "value_floats", "value_int", "value_ints"):
-            value = onnx.helper.get_attribute_value(attribute)
-            dtype = TensorProto.FLOAT if "float" in attribute.name else TensorProto.INT64
-            flat = value if isinstance(value, (list, tuple)) else [value]
-            dims = [len(flat)] if attribute.name.endswith("s") else []
-            return onnx.helper.make_tensor(node.output[0], dtype, dims, flat)
-    return None
 
 
 def small_values(tensor: TensorProto) -> list[bool | int | float] | None:

@@ -219,7 +219,7 @@ class ProbeConfiguration:
 
     def _may_have(self, op: str) -> bool:
         """Whether the op is present, or is one of pulsar2's own, such as Silu, which fusions make."""
-        return op in self._ops or not onnx.defs.has(op)
+        return not onnx.defs.has(op) or any(node.op_type == op for node in self.model.graph.node)
 
     def _range(self, config: LayerConfig | CompilerConfig) -> dict[str, Any] | None:
         """The entry for the layers between tensors; None if one of these is missing."""
@@ -250,10 +250,6 @@ class ProbeConfiguration:
     @cached_property
     def _nodes(self) -> set[str]:
         return {node.name for node in self.model.graph.node}
-
-    @cached_property
-    def _ops(self) -> set[str]:
-        return {node.op_type for node in self.model.graph.node}
 
     @cached_property
     def _tensors(self) -> set[str]:
