@@ -1,6 +1,5 @@
 """The list of jobs: filtered, updated while they run, and compared in pairs."""
 
-from collections import Counter
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -15,7 +14,7 @@ from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.parameters import ONE_LINE, UUID_PATTERN, BackendName, TheAddresses, TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_api.views import listing
-from onnxbisect_api.views.job_view import JobView, JobViewData, job_view
+from onnxbisect_api.views.job_view import JobViewData, job_view
 from onnxbisect_db import jobs, workers
 from onnxbisect_db.states import JobState
 
@@ -90,8 +89,6 @@ def job_list_page(
         first=paged.after is None,
         without=lambda name: _address(text, state, target, {key: wanted[key] for key in wanted if key != name}),
         labelled=lambda name, value: _address(text, state, target, {**wanted, name: value}),
-        progress=_progress,
-        culprits=_culprits,
     )
 
 
@@ -112,16 +109,3 @@ def _address(text: str | None, state: str | None, target: str | None, wanted: di
     query = [(name, value) for name, value in (("text", text), ("state", state), ("target", target)) if value]
     query += [("label", f"{name}:{value}") for name, value in wanted.items()]
     return f"/jobs?{urlencode(query)}" if query else "/jobs"
-
-
-def _progress(job: JobView) -> tuple[int, int]:
-    """The number of compiler calls so far, and the expected total."""
-    calls = sum(target.calls for target in job.targets)
-    left = sum(target.expected for target in job.targets if not target.state.ended)
-    return calls, calls + round(left)
-
-
-def _culprits(job: JobView) -> dict[str, int]:
-    """The current culprits counted by their ops, such as `Div + Erf`; the most frequent first."""
-    kinds = Counter(" + ".join(culprit["ops"]) for target in job.targets for culprit in target.culprits)
-    return dict(kinds.most_common())

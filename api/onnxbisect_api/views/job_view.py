@@ -1,5 +1,6 @@
 """Jobs as REST shows them."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -170,6 +171,19 @@ class JobView(RowView):
         """Whether it compiles for every target, and only its numbers are wrong for some."""
         failing = [target for target in self.targets if target.verdict is Status.FAIL]
         return self.verdict is Status.FAIL and all(target.computes_others for target in failing)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The number of compiler calls so far, and the expected total."""
+        calls = sum(target.calls for target in self.targets)
+        left = sum(target.expected for target in self.targets if not target.state.ended)
+        return calls, calls + round(left)
+
+    @property
+    def culprit_counts(self) -> dict[str, int]:
+        """The current culprits counted by their ops, such as `Div + Erf`; the most frequent first."""
+        kinds = Counter(" + ".join(culprit["ops"]) for target in self.targets for culprit in target.culprits)
+        return dict(kinds.most_common())
 
 
 class SubmittedView(JobView):
