@@ -5,9 +5,9 @@ if its nodes have names, because both refer to nodes by name. The formats are th
 `node_data_builder.py` of ai-edge-model-explorer 0.1.34.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from onnxbisect.cut.rename import unused_name
 from onnxbisect.drawing.network import Network, dumped
 from onnxbisect.language import in_english
 from onnxbisect.report import words
@@ -42,8 +42,7 @@ def graph(network: Network) -> list[dict[str, Any]]:
     sources = {(target, tensor): source for source, target, tensor in network.links}
     slots = [{tensor: slot for slot, tensor in enumerate(made)} for made in network.made]
     inputs = {tensor: slot for slot, (tensor, _) in enumerate(network.inputs)}
-    taken = set(names)
-    first, last = (unused_name(end, taken) for end in ("GraphInputs", "GraphOutputs"))
+    first, last = _ends(names)
     nodes = [_end(first, "GraphInputs", "outputsMetadata", [_output(network, slot, it) for it, slot in inputs.items()])]
     for unit, name in enumerate(names):
         edges = []
@@ -114,6 +113,14 @@ def node_ids(network: Network) -> list[str]:
         taken.add(chosen)
         ids.append(chosen)
     return ids
+
+
+def _ends(names: list[str]) -> Iterator[str]:
+    """Ids that no node has; `cut.rename.unused_name` would load onnx into the API."""
+    for end in ("GraphInputs", "GraphOutputs"):
+        while end in names:
+            end += "_"
+        yield end
 
 
 def _end(name: str, label: str, what: str, listed: list[dict[str, Any]]) -> dict[str, Any]:
