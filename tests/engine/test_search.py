@@ -462,6 +462,17 @@ def test_a_log_that_leaves_out_the_domain_names_the_op_all_the_same():
     assert calls(lambda op: op.rpartition("::")[2]) == calls(str) <= 9
 
 
+def test_an_op_that_is_all_a_log_names_is_asked_with_three_sets_of_the_others():
+    """The whole model names it where nothing in front of it is cut, so that is not asked once more."""
+    graph = universe(range(7), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (1, 5), (5, 6)])
+    truth = {1 << 5}
+    world = World(graph, monotone(truth), logger("all", graph, truth))
+    step = world.diagnose()
+    assert all_found(step) == truth
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert world.calls <= 6
+
+
 @pytest.mark.parametrize("refused", [[3, 4], [4, 3], [3, 9]])
 def test_another_form_of_a_listed_op_that_the_list_passes_over_is_not_asked_alone(refused: list[int]):
     """Alone it fails, for the compiler fuses it with what reads it: then what is asked next is where it compiles."""

@@ -197,7 +197,9 @@ class Confirmer:
             probes = [self._oracle.without_named(probe, units) for probe in few_contexts(universe, units, beside)]
         else:
             probes = [*small_contexts(universe, units), *self._without_one_op(suspect, remainders)]
-        probes.append(computed_from(universe, units))
+        before = computed_from(universe, units)
+        if not is_subset(before, beside):  # where it is named with all that, nothing in front of it was cut
+            probes.append(before)
         return tuple((probe, why) for probe in probes if probe not in (suspect.units, self._universe.everything))
 
     def _without_one_op(self, suspect: Suspect, remainders: Sequence[UnitSet]) -> list[UnitSet]:
