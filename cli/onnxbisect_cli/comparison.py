@@ -16,7 +16,7 @@ from onnxbisect.model import Model, load
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original
 from onnxbisect.model.read import read as read_model
-from onnxbisect.model.session import lowered, narrow_types
+from onnxbisect.model.session import narrow_types, versions_changed
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
 from onnxbisect.report.compare import compare, compare_sections
 from onnxbisect.report.text import as_markdown, clean, clip_left, plural, terminal_lines
@@ -80,7 +80,7 @@ def compare_models(request: CompareRequest, form: ListFormat) -> int:
     if model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape.")
     before, after = original(model), original(other)
-    for note in dict.fromkeys(filter(None, map(lowered, (before, after)))):
+    for note in dict.fromkeys(filter(None, map(versions_changed, (before, after)))):
         print(clean(f"onnx-bisect: {note}"), file=sys.stderr)
     inputs = around(model.proto, model.types.get).graph.input
     made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))

@@ -16,7 +16,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.language import some
 from onnxbisect.model import Model
 from onnxbisect.model.read import original
-from onnxbisect.model.session import lowered
+from onnxbisect.model.session import versions_changed
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.split import SHARE, Manifest
@@ -90,7 +90,7 @@ def split(
     passed = _passed(document, loaded.model)
     if loaded.model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(loaded.model.unbound)} with --input-shape.")
-    if progress is not None and (note := lowered(loaded.model.proto)):
+    if progress is not None and (note := versions_changed(loaded.model.proto)):
         progress(Note(sentence=note))
     recorded = known.for_proof(loaded.model, original(loaded.model))
     out = Path(folder)

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from onnxbisect.model.session import loadable, lowered
+from onnxbisect.model.session import loadable, versions_changed
 
 
 def newest(body: str, *, ir: int = 14, opsets: str = '"": 28', inputs: str = "float[1,4,2,2] x") -> onnx.ModelProto:
@@ -78,11 +78,11 @@ def test_what_an_older_set_lacks_is_said_by_onnxruntime() -> None:
 def test_an_old_model_stays_itself() -> None:
     model = newest("y = Relu(x)", ir=13, opsets='"": 26')
     assert loadable(model) is model
-    assert not lowered(model)
+    assert not versions_changed(model)
 
 
 def test_the_note_says_each_version_once() -> None:
-    assert lowered(newest("y = Relu(x)")) == (
+    assert versions_changed(newest("y = Relu(x)")) == (
         "onnxruntime does not load so new a model, so this program's own runs take it at lower versions: "
         "IR version 14 as 13, operator set 28 as 26."
     )

@@ -248,6 +248,7 @@ CASES = {
     ),
     "opset-too-old": (plain("y = Relu(x)", opset=10), plain("y = Relu(x)", opset=11)),
     "opset-too-new": (plain("y = Relu(x)", opset=20), plain("y = Relu(x)", opset=19)),
+    "op-newer-than-opset": (plain("y = Mish(x)", opset=17), plain("y = Mish(x)", opset=18)),
     "ir-version-too-new": (plain("y = Relu(x)", ir_version=10), plain("y = Relu(x)", ir_version=9)),
     "missing-default-domain": (without_default_domain(), parse(PLAIN)),
     "duplicate-node-name": (named("twin", "twin"), named("one", "two")),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
@@ -94,3 +95,79 @@ def test_weights_and_what_nodes_say_of_their_source_are_kept(
     assert [it.key for it in unsqueeze.metadata_props] == ["pkg.torch.onnx.stack_trace"]
     assert all(it.name for it in raised.graph.node)
     same(tmp_path / "m.onnx", raised)
+
+
+def run(body: str, opset: int, x: np.ndarray) -> np.ndarray:
+    """What onnxruntime computes from x in an operator set, which must have all ops."""
+    header = f'<ir_version: 8, opset_import: ["" : {opset}]> '
+    session = onnxruntime.InferenceSession(
+        onnx.parser.parse_model(header + graph(body)).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+#: Operator sets, an op that is newer than the first, and the second, which is the first to have it.
+NEWER = [
+    (11, "Mish (x)", 18),
+    (12, "HardSwish (x)", 14),
+    (17, "Gelu (x)", 20),
+    (11, "GridSample <mode = 'nearest'> (x, g)", 16),
+    (13, "LayerNormalization (x, l)", 17),
+    (13, "GroupNormalization <num_groups = 3> (x, c, c)", 21),
+    (11, "Trilu (x)", 14),
+    (17, "RMSNormalization (x, l)", 23),
+    (11, "CumProd (x, i)", 26),
+]
+CONSTANTS = (
+    "g = Constant <value = float[2,4,4,2] {" + ", ".join(f"{it / 32 - 1}" for it in range(64)) + "}> () "
+    "l = Constant <value = float[4] {1.0, 2.0, 3.0, 4.0}> () c = Constant <value = float[3] {1.0, 2.0, 3.0}> () "
+    "i = Constant <value = int64[1] {1}> () "
+)
+
+
+@pytest.mark.parametrize("neighbour", ["Relu (x)", "Softmax (x)"])  # Softmax means something else before set 13
+@pytest.mark.parametrize(("opset", "op", "first"), NEWER)
+def test_an_op_newer_than_the_operator_set_computes_what_its_own_set_says(
+    save: Save, repair: Repair, same: Same, opset: int, op: str, first: int, neighbour: str
+) -> None:
+    path = save(
+        graph(f"{CONSTANTS} a = {neighbour} b = {op.replace('(x', '(a')} y = {neighbour.replace('(x', '(b')}"), opset
+    )
+    raised = repair(path, "declare-opset-of-ops", reader=ToolLimits(tool="Chipper"))
+    assert [it.sentence for it in raised.applied] == [f"operator set {opset} → {first}"]
+    assert raised.applied[0].exactness == "exact"
+    same(path, raised.proto)  # the file itself runs, too
+
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 4), np.float32)
+    outer = f"y = {neighbour}"
+    expected = run(outer, opset, run(f"{CONSTANTS} y = {op}", first, run(outer, opset, x)))
+    session = onnxruntime.InferenceSession(raised.proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(np.asarray(session.run(None, {"x": x})[0]), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_operator_set_of_ops_is_declared_around_bodies_where_nothing_else_changes(
+    save: Save, repair: Repair, same: Same
+) -> None:
+    body = (
+        "c = Constant <value = bool {1}> () "
+        "y = If (c) <then_branch = t () => (a) {a = HardSwish (x)}, else_branch = e () => (b) {b = Neg (x)}>"
+    )
+    path = save(graph(body), 13)
+    raised = repair(path, "declare-opset-of-ops", reader=ToolLimits(tool="Chipper"))
+    assert [it.sentence for it in raised.applied] == ["operator set 13 → 14"]
+    same(path, raised.proto)
+
+
+@pytest.mark.parametrize(
+    ("opset", "body", "reader", "reason"),
+    [
+        (17, "y = Abs (x)", ToolLimits(tool="Chipper"), "has all of its ops"),
+        (17, "y = Gelu (x)", ToolLimits(tool="Chipper", newest_opset=19), "reads no operator set above 19, and 20"),
+    ],
+)
+def test_an_operator_set_that_is_not_needed_or_not_read_is_not_declared(
+    save: Save, repair: Repair, opset: int, body: str, reader: ToolLimits, reason: str
+) -> None:
+    kept = repair(save(graph(body), opset), "declare-opset-of-ops", reader=reader)
+    assert not kept.applied
+    assert reason in kept.declined[0].reason

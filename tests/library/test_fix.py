@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -256,3 +257,18 @@ def test_a_changed_file_is_searched_in_full_only_where_something_is_left(
     assert result.compiles is not bool(left)
     assert len(result.document.left) == left
     assert (len(ways) > 1) is bool(left)
+
+
+@pytest.mark.parametrize("op", ["Mish", "HardSwish", "CumProd"])
+def test_an_op_that_the_declared_operator_set_lacks_is_replaced_and_proven(tmp_path: Path, op: str) -> None:
+    """What it computes is clear, although onnxruntime does not run the file as it is."""
+    path = saved(tmp_path, "Neg", op, "Relu")
+    proto = onnx.load(path)
+    proto.opset_import[0].version = 13
+    if op == "CumProd":
+        proto.graph.node[1].input.append("axis")
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1, np.int64), "axis"))
+    onnx.save(proto, path)
+    result = onnx_bisect.fix(path, backend=refuses(op))
+    assert result.compiles
+    assert [change.node for change in result.document.changes] == ["n1"]

@@ -50,6 +50,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     form.copy_shared_weights,
     declarations.correct_declared_types,
     declarations.floats_in_float32,
+    form.declare_opset_of_ops,
     lower_opset,
     form.raise_opset,
     *BY_RULES,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import prod
 
 import onnx
-from onnx import AttributeProto, TensorProto, numpy_helper, version_converter
+from onnx import AttributeProto, TensorProto, numpy_helper
 
 from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.neutral_boundary import exactness_of
@@ -24,12 +24,11 @@ from onnxbisect.file_remedies.remedy import (
     copied,
     declared_values,
     file_remedy,
-    set_nodes,
 )
 from onnxbisect.language import count, quoted, shortened
-from onnxbisect.model.external import external_tensors, is_external, tensors
-from onnxbisect.model.order import make_unique
-from onnxbisect.model.scopes import bodies, constant_names, every_node, is_constant, walk
+from onnxbisect.model.external import external_tensors, tensors
+from onnxbisect.model.raising import newer_ops, raised
+from onnxbisect.model.scopes import every_node, is_constant, walk
 from onnxbisect.model.unused import drop_unused
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, ToolLimits, type_text
 from onnxbisect.probe_format import ProbeFormat
@@ -284,69 +283,38 @@ _NAMING = ("to", "dtype", "output_dtype")
 
 #: The last operator set before reductions got their axes as inputs, which most tools read.
 _RAISED_TO = 17
-#: Initializers that the version converter gets; it needs the values of none that are larger.
-_SMALL = 64
 
 
 @file_remedy("raise-opset", answers="opset-older-than-tool opset-too-old")
 def raise_opset(file: File, limits: ToolLimits) -> RemediedFile:
     """Operator set 17, or the newest that the tool reads: ops in their newer form, by onnx's version converter."""
-    graph, now = file.proto.graph, file.facts.opsets.get("", 0)
+    now = file.facts.opsets.get("", 0)
     to = max(_RAISED_TO, limits.oldest_opset or 0)
     to = min(to, limits.newest_opset or to)
     if not 0 < now < to:
         raise NotApplicable(f"the operator set is {now}, which is not below {to}")
-    if file.proto.functions or graph.sparse_initializer or any(bodies(node) for node in graph.node):
-        raise NotApplicable("onnx's version converter takes no functions, bodies of nodes or sparse initializers")
-    for node in graph.node:
-        if node.op_type == "Hardmax" or (node.op_type == "Dropout" and now < 10 and len(node.output) > 1):
-            raise NotApplicable(f"onnx's version converter changes what {node.op_type} computes")
-    result = copied(file.proto)
-    converted = version_converter.convert_version(_with_weights_as_inputs(file), to).graph
-    known = constant_names(graph)
-    result.graph.initializer.extend(tensor for tensor in converted.initializer if tensor.name not in known)
-    before = {node.output[0]: node for node in graph.node}
-    stored = {tensor.name for tensor in result.graph.initializer}
-    nodes = [node for node in converted.node if node.output[0] not in stored]  # it leaves Constants that it has read
-    make_unique(nodes)
-    for node in nodes:
-        old = before.get(node.output[0])
-        if old is not None:
-            trace(old, node)
-            if now < 11 and old.op_type in ("Resize", "Upsample"):
-                # How Resize and Upsample computed before operator set 11, which the version converter leaves to other
-                # defaults.
-                attributes = {it.name: onnx.helper.get_attribute_value(it) for it in old.attribute}
-                scales = attributes["scales"] if "scales" in attributes else file.facts.value(old.input[1])
-                found = [onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric")]
-                if attributes.get("mode", b"nearest") == b"nearest":
-                    if scales is None or (min(scales) < 1 < max(scales)):
-                        raise NotApplicable(
-                            f"{old.op_type} {old.name} rounds along one axis up and along another one down"
-                        )
-                    found.append(onnx.helper.make_attribute("nearest_mode", "ceil" if min(scales) < 1 else "floor"))
-                node.attribute.extend(found)
-    set_nodes(result.graph, nodes)
-    result.ir_version = max(result.ir_version, 4)  # before, initializers had to be inputs
-    for entry in result.opset_import:
-        if entry.domain in ("", "ai.onnx"):
-            entry.version = to
-    return RemediedFile(proto=result, sentence=f"operator set {now} → {to}")
+    return _in_operator_set(file, to)
 
 
-def _with_weights_as_inputs(file: File) -> onnx.ModelProto:
-    """A copy for the version converter, with the types that it needs; it would lose where external weights are."""
-    proto = copied(file.proto)
-    graph = proto.graph
-    weights = [it for it in graph.initializer if is_external(it) or prod(it.dims) > _SMALL]
-    for tensor in weights:
-        graph.initializer.remove(tensor)
-    declared = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
-    types = {it.name: onnx.helper.make_tensor_type_proto(it.data_type, it.dims) for it in weights}
-    graph.input.extend(onnx.helper.make_value_info(*it) for it in types.items() if it[0] not in declared)
-    inner = ((name, kind) for name, kind in file.types.items() if name not in declared and name not in types)
-    graph.value_info.extend(onnx.helper.make_value_info(*it) for it in inner)
-    return proto
+@file_remedy("declare-opset-of-ops", answers="op-newer-than-opset")
+def declare_opset_of_ops(file: File, limits: ToolLimits) -> RemediedFile:
+    """The first operator set that has all ops of the file, where its own lacks some of them."""
+    newer = newer_ops(file.proto)
+    if not newer:
+        raise NotApplicable("the operator set of the file has all of its ops")
+    to = max(newer.values())
+    if limits.newest_opset is not None and limits.newest_opset < to:
+        raise NotApplicable(f"the tool reads no operator set above {limits.newest_opset}, and {to} has all of its ops")
+    return _in_operator_set(file, to)
+
+
+def _in_operator_set(file: File, to: int) -> RemediedFile:
+    result = raised(file.proto, to, file.types, file.facts.value)
+    before = {node.output[0]: node for node in file.proto.graph.node}
+    for node in result.graph.node:
+        if node.output[0] in before:
+            trace(before[node.output[0]], node)
+    return RemediedFile(proto=result, sentence=f"operator set {file.facts.opsets.get('', 0)} → {to}")
 
 
 @file_remedy("lower-ir-version", answers="ir-newer-than-tool ir-version-too-new")

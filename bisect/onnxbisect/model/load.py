@@ -24,7 +24,7 @@ from onnxbisect.model.order import depth_first, is_topological, make_unique
 from onnxbisect.model.read import read
 from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import constant_names, is_constant, qualified, reads
-from onnxbisect.model.session import lowered
+from onnxbisect.model.session import versions_changed
 from onnxbisect.model.shapes import establish
 from onnxbisect.model.variants import Variants
 from onnxbisect.unitset import of
@@ -136,7 +136,7 @@ def load(
     renamed = make_unique(graph.node)
     if renamed:
         notes.append(english("Nodes without a name of their own were given one: {names}.", names=some(renamed)))
-    if note := lowered(proto):
+    if note := versions_changed(proto):
         notes.append(note)
     _separate_initializers(proto, notes, input_values or {})
     order = _sorted(graph)

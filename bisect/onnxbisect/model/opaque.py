@@ -112,7 +112,10 @@ def _is_opaque(
     if is_of_onnxruntime(node):
         return False
     version = versions.get(domain)
-    return version is None or not onnx.defs.has(node.op_type, version, domain)
+    if version is None:
+        return True
+    later = not domain and onnx.defs.has(node.op_type)  # runs are in an operator set that has it
+    return not later and not onnx.defs.has(node.op_type, version, domain)
 
 
 def is_of_onnxruntime(node: onnx.NodeProto) -> bool:

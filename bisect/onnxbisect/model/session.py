@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, defs, helper, inliner
+from onnx import AttributeProto, TensorProto, defs, helper, inliner, numpy_helper
 from onnx.inliner import inline_selected_functions
 
-from onnxbisect.language import english
+from onnxbisect.errors import ModelError
+from onnxbisect.language import english, some
 from onnxbisect.model.order import with_unique_names
+from onnxbisect.model.raising import newer_ops, raised
 from onnxbisect.model.scopes import bodies, domain_of, every_node, opset_versions, walk
 
 #: The types that are computed in float32 and rounded.
@@ -177,11 +179,12 @@ _OPSETS = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1}
 
 
 def loadable(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, or a copy at the newest versions that onnxruntime loads.
+    """The model, or a copy in the operator set that has its ops, and at the newest versions that onnxruntime loads.
 
     Up to operator set 28 the ops that older sets have compute the same there, on fewer types. Newer ops are written as
     what onnx defines them by. Where an older set lacks something else, onnxruntime refuses the copy and says what.
     """
+    model = _with_its_ops(model)
     newer = _too_new(model)
     if not newer:
         return model
@@ -202,8 +205,29 @@ def loadable(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def lowered(model: onnx.ModelProto) -> str:
-    """A note on what `loadable` lowers; empty if nothing."""
+def _with_its_ops(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy in the first operator set that has all of its ops; the model where that is impossible."""
+    newer = newer_ops(model)
+    if not newer:
+        return model
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    try:
+        return raised(
+            model, max(newer.values()), {}, lambda name: numpy_helper.to_array(stored[name]) if name in stored else None
+        )
+    except ModelError:
+        return model
+
+
+def versions_changed(model: onnx.ModelProto) -> str:
+    """A note on the versions that `loadable` changes; empty if none."""
+    if ops := newer_ops(model):
+        return english(
+            "Operator set {own} has no {ops}: this program's own runs take the model in operator set {first}.",
+            own=opset_versions(model.opset_import)[""],
+            ops=some(list(ops)),
+            first=max(ops.values()),
+        )
     newer = _too_new(model)
     if not newer:
         return ""

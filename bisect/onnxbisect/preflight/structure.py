@@ -11,6 +11,7 @@ from onnxbisect.language import count, english, shortened
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.gate import complaint
 from onnxbisect.model.input_values import binding_advice, deciding_inputs
+from onnxbisect.model.raising import newer_ops
 from onnxbisect.model.scopes import (
     bodies,
     captures,
@@ -30,6 +31,8 @@ _OLDEST = 11
 NEWEST_OPSET_IN_GENERAL, NEWEST_IR_IN_GENERAL = 19, 9
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _LIMIT = 2 << 30
+#: What onnx.checker says of an op that the operator set lacks.
+_NO_SUCH_OP = "No Op registered for"
 
 
 def opset_too_old(subject: InspectedModel) -> CheckResult | None:
@@ -42,6 +45,18 @@ def opset_too_new(subject: InspectedModel) -> CheckResult | None:
     """A default-domain opset above 19."""
     version = subject.opset
     return CheckResult(detail=f"opset {version}") if version is not None and version > NEWEST_OPSET_IN_GENERAL else None
+
+
+def op_newer_than_opset(subject: InspectedModel) -> CheckResult | None:
+    """Ops of ONNX that the file's operator set does not have yet."""
+    newer = newer_ops(subject.original)
+    if not newer:
+        return None
+    ops = [english("{op} since operator set {first}", op=op, first=first) for op, first in newer.items()]
+    nodes = tuple(node.name for node in subject.original.graph.node if node.op_type in newer and not domain_of(node))
+    return CheckResult(
+        nodes=nodes, detail=english("opset {version} lacks {ops}", version=subject.opset, ops=shortened(ops, 3))
+    )
 
 
 def ir_version_too_new(subject: InspectedModel) -> CheckResult | None:
@@ -186,9 +201,11 @@ def external_data(subject: InspectedModel) -> CheckResult | None:
 
 
 def invalid_model(subject: InspectedModel) -> CheckResult | None:
-    """Complaints of onnx.checker about the file."""
+    """Complaints of onnx.checker about the file, but for ops that are newer than its operator set."""
     refused = complaint(subject.original)
-    return CheckResult(detail=refused) if refused else None
+    if not refused or (newer_ops(subject.original) and refused.startswith(_NO_SUCH_OP)):
+        return None
+    return CheckResult(detail=refused)
 
 
 def shapecontradiction(subject: InspectedModel) -> CheckResult | None:
@@ -373,6 +390,7 @@ CHECKS = {
     "input-decides": input_decides,
     "opset-too-old": opset_too_old,
     "opset-too-new": opset_too_new,
+    "op-newer-than-opset": op_newer_than_opset,
     "ir-version-too-new": ir_version_too_new,
     "missing-default-domain": missing_default_domain,
     "duplicate-node-name": duplicate_node_name,

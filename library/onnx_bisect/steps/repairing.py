@@ -31,7 +31,7 @@ from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.runnable import Sample
-from onnxbisect.model.session import lowered
+from onnxbisect.model.session import versions_changed
 from onnxbisect.proof import edge_feeds, random_feeds, those_that_run
 from onnxbisect.remedies import (
     LowPrecision,
@@ -84,7 +84,7 @@ def repair_model(
             f"A repair is of the model as its file has it, and {some(list(changed))} is to have another size: export "
             "the model at that size first."
         )
-    if note := lowered(original):
+    if note := versions_changed(original):
         tell(note)
     prover = _prover(context, original, terms, custom_ops)
     alternatives: list[Alternative] = []
