@@ -130,6 +130,58 @@ SCAN = """g (float[1,3,2] x) => (float[1,3,2] y) {
 }"""
 
 
+#: As `while` is exported: a counter is carried, and the condition is computed from it.
+WHILE = """g (float[2] x) => (float[2] y) <int64 most = {9223372036854775807}, bool go = {1}, int32 start = {START}> {
+    n, r, y = Loop (MOST, go, start, start, x) <
+        body = b (int64 i, bool cond, int32 n, int32 r, float[2] v) => (bool out, int32 m, int32 s, float[2] w) {
+            STEP  t = Cast <to = 1> (m)  w = Add(v, t)
+        }>
+}"""
+COUNTING = (
+    "one = Constant <value = int32 {1}> ()  five = Constant <value = int32 {5}> ()  m = Add(n, one)  s = Sub(r, one)"
+)
+
+
+def counting(condition: str, start: int = 0, most: str = "most") -> str:
+    steps = f"{COUNTING}  {condition}"
+    return WHILE.replace("STEP", steps).replace("START", str(start)).replace("MOST", most)
+
+
+ENDLESS = counting("zero = Constant <value = int32 {-1}> ()  out = Less(zero, m)")
+
+
+@pytest.mark.parametrize(
+    ("condition", "start", "most", "rounds"),
+    [
+        ("out = Less(m, five)", 0, "most", 5),
+        ("out = Less(m, five)", 0, "", 5),
+        ("out = Less(m, five)", 4, "most", 1),
+        ("out = Less(n, five)", 0, "most", 6),
+        ("out = Less(m, five)", 9, "most", 1),
+        ("d = Add(m, s)  e = Mul(d, m)  out = Less(e, five)", 1, "most", 2),
+        ("c = Cast <to = 6> (i)  out = Less(c, five)", 0, "most", 6),
+        ("q = Sub(five, m)  zero = Constant <value = int32 {0}> ()  out = Less(zero, q)", 1, "most", 4),
+    ],
+)
+def test_a_loop_that_counts_to_a_number_is_written_out(
+    save: Save, repair: Repair, same: Same, condition: str, start: int, most: str, rounds: int
+) -> None:
+    path = save(counting(condition, start, most))
+    candidate = repair(path, "resolve-control-flow")
+    assert candidate.sentence == "1 Loop written out"
+    ops = [node.op_type for node in candidate.proto.graph.node]
+    assert (ops.count("Loop"), ops.count("Cast")) == (0, rounds + rounds * ("Cast" in condition))
+    same(path, candidate.proto)
+
+
+@pytest.mark.parametrize("most", [0, 2, 5, 7])
+def test_a_counting_loop_ends_at_its_most_rounds_too(save: Save, repair: Repair, same: Same, most: int) -> None:
+    path = save(counting("out = Less(m, five)").replace("9223372036854775807", str(most)))
+    candidate = repair(path, "resolve-control-flow")
+    assert [node.op_type for node in candidate.proto.graph.node].count("Cast") == min(most, 5)
+    same(path, candidate.proto)
+
+
 def test_a_loop_is_written_out(save: Save, repair: Repair, same: Same) -> None:
     path = save(GOES_ON)
     candidate = repair(path, "resolve-control-flow")
@@ -142,7 +194,9 @@ def test_a_loop_is_written_out(save: Save, repair: Repair, same: Same) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (LOOP.replace("CONDITION", "l = Constant <value = int64 {1}> ()  out = Less(i, l)"), "is computed"),
+        (LOOP.replace("CONDITION", "l = ReduceMax(v)  out = Less(l, step)"), "is computed from inputs"),
+        (LOOP.replace("CONDITION", "l = ReduceMax(x)  out = Less(l, step)"), "is computed from inputs"),
+        (ENDLESS, "more than 512 rounds"),
         (GOES_ON.replace("n = {3}", "n = {900}"), "4500 nodes"),
         (GOES_ON.replace("n = {3}", "n = {0}"), "zero rounds"),
         (PASSING, "1000000 nodes"),

@@ -1,155 +1,24 @@
 """Control flow that is decided before the model runs, written out, and sequences of known length as tensors."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 
 import numpy as np
 import onnx
 
-from onnxbisect.cut.rename import rename_tensors, tensor_names, unused_name
+from onnxbisect.cut.rename import tensor_names, unused_name
 from onnxbisect.file_remedies import remedy
+from onnxbisect.file_remedies.loops import loop_unroll, scan_unroll, stacked
 from onnxbisect.language import count
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, reads, walk
 from onnxbisect.preflight import ToolLimits
-from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, pytorch, rewrite, rule
+from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, rewrite
 from onnxbisect.rewrites.apply import trace
 from onnxbisect.rewrites.families.bodies import if_constant
 from onnxbisect.rewrites.site import concat, reshape, slice_axis
-
-#: Most nodes of an unrolled loop.
-_MOST_UNROLLED = 512
-#: The operator set from which Scan has no batch dimension and no sequence lengths.
-_PLAIN_SCAN = 9
-#: The operator set from which Unsqueeze has its axes as an input.
-_AXES_INPUT = 13
-
-
-@pytorch("a loop over a Python number of rounds")
-@rule("Loop -> *", Exactness.EXACT, rank=14, source="https://onnx.ai/onnx/operators/onnx__Loop.html")
-def loop_unroll(at: Site) -> tuple[str, ...]:
-    """The nodes of the body, as often as a constant number of rounds says."""
-    body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
-    if at.has(1) and not at.value(1).all():
-        rounds = 0
-    else:
-        at.demand(_goes_on(at, body), "its condition is computed")
-        rounds = max(0, int(at.value(0).item()))
-    _demand_small(at, body, rounds)
-    state = list(at.node.input[2:])
-    carried = len(state)
-    collected: list[list[str]] = [[] for _ in body.output[carried + 1 :]]
-    at.demand(rounds > 0 or not collected, "it runs zero rounds and collects results")
-    constants = _constants(at, body)
-    for number in range(rounds):
-        outputs = _round(at, body, number, constants | _given(at, body, number, state))
-        state = outputs[1 : carried + 1]
-        for results, output in zip(collected, outputs[carried + 1 :], strict=True):
-            results.append(output)
-    return (*state, *(_stacked(at, results) for results in collected))
-
-
-@pytorch("a loop over the slices of a tensor of fixed length")
-@rule("Scan -> *", Exactness.EXACT, rank=14, source="https://onnx.ai/onnx/operators/onnx__Scan.html")
-def scan_unroll(at: Site) -> tuple[str, ...]:
-    """The nodes of the body, once for each slice of inputs of fixed length."""
-    body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
-    at.demand(at.opset >= _PLAIN_SCAN, f"Scan of operator set {at.opset} works on batches")
-    scanned = int(at.attribute("num_scan_inputs", 0))
-    carried = len(at.node.input) - scanned
-    for name in ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"):
-        at.demand(not any(at.attribute(name, [0])), f"it has {name}")
-    lengths = {at.shape(slot)[0] for slot in range(carried, len(at.node.input))}
-    at.demand(len(lengths) == 1, "its inputs have different lengths")
-    rounds = lengths.pop()
-    _demand_small(at, body, rounds)
-    at.demand(rounds > 0, "its inputs are empty")
-    state = list(at.node.input[:carried])
-    collected: list[list[str]] = [[] for _ in body.output[carried:]]
-    constants = _constants(at, body)
-    for number in range(rounds):
-        slices = []
-        for name in at.node.input[carried:]:
-            part = slice_axis(at, name, 0, number, number + 1)
-            old = at.opset < _AXES_INPUT
-            slices.append(at.op("Squeeze", part, axes=[0]) if old else at.op("Squeeze", part, at.integers([0])))
-        formal = [value.name for value in body.input]
-        outputs = _round(at, body, number, constants | dict(zip(formal, [*state, *slices], strict=True)))
-        state = outputs[:carried]
-        for results, output in zip(collected, outputs[carried:], strict=True):
-            results.append(output)
-    return (*state, *(_stacked(at, results) for results in collected))
-
-
-def _demand_small(at: Site, body: onnx.GraphProto, rounds: int) -> None:
-    at.demand(not body.sparse_initializer, "the body has a sparse constant")
-    size = max(1, sum(1 for _ in walk(body))) * rounds
-    at.demand(size <= _MOST_UNROLLED, f"it would become {size} nodes, more than the limit of {_MOST_NODES}")
-
-
-def _goes_on(at: Site, body: onnx.GraphProto) -> bool:
-    """Whether the condition that the body computes is always true."""
-    makers = {name: node for node in body.node for name in node.output}
-    name = body.output[0].name
-    while name in makers and makers[name].op_type == "Identity":
-        name = makers[name].input[0]
-    if name == body.input[1].name:
-        return True
-    stored = {tensor.name: tensor for tensor in body.initializer}
-    if name in makers and is_constant(makers[name]):
-        held = constant_tensor(makers[name])
-        stored |= {name: held} if isinstance(held, onnx.TensorProto) else {}
-    value = onnx.numpy_helper.to_array(stored[name]) if name in stored else None
-    if value is None and name not in makers:
-        value = at.facts.value(name)
-    return value is not None and bool(value.all())
-
-
-def _constants(at: Site, body: onnx.GraphProto) -> dict[str, str]:
-    """Add the body's initializers once for all iterations; returns their new names."""
-    names = {}
-    for tensor in body.initializer:
-        copy = onnx.TensorProto()
-        copy.CopyFrom(tensor)
-        copy.name = names[tensor.name] = at.fresh(tensor.name)
-        at.constant_tensor(copy)
-    return names
-
-
-def _given(at: Site, body: onnx.GraphProto, number: int, state: Sequence[str]) -> dict[str, str]:
-    """The inputs of a Loop iteration: its number, the condition, and the outputs of the previous iteration."""
-    counter, condition, *carried = (value.name for value in body.input)
-    names = dict(zip(carried, state, strict=True))
-    ranks = [len(value.type.tensor_type.shape.dim) for value in body.input[:2]]
-    read = {name for node in walk(body) for name in node.input} | {value.name for value in body.output}
-    if counter in read:
-        names[counter] = at.constant(np.full([1] * ranks[0], number, np.int64))
-    if condition in read:
-        names[condition] = at.constant(np.full([1] * ranks[1], True))
-    return names
-
-
-def _round(at: Site, body: onnx.GraphProto, number: int, given: Mapping[str, str]) -> list[str]:
-    """Add one iteration's nodes; `given` are the body's inputs and constants. Returns the names of its outputs."""
-    graph = onnx.GraphProto()
-    graph.CopyFrom(body)
-    made = {name for node in graph.node for name in node.output if name}
-    rename_tensors(graph, {name: at.fresh(f"{number}/{name}") for name in made} | dict(given))
-    for place, node in enumerate(graph.node):
-        node.name = at.fresh(f"{number}/{node.name or f'{node.op_type}_{place}'}")
-        at.add(node)
-    return [value.name for value in graph.output]
-
-
-def _stacked(at: Site, tensors: Sequence[str], axis: int = 0) -> str:
-    """The tensors, stacked along a new axis."""
-    if at.opset < _AXES_INPUT:
-        return concat(at, [at.op("Unsqueeze", name, axes=[axis]) for name in tensors], axis)
-    axes = at.integers([axis])
-    return concat(at, [at.op("Unsqueeze", name, axes) for name in tensors], axis)
-
 
 _RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
 #: Most nodes added at a time: nested loops multiply.
@@ -328,7 +197,7 @@ def _joined(site: Site, held: Held) -> str:
     axis = int(site.attribute("axis", 0))
     if not site.attribute("new_axis", 0):
         return concat(site, tensors, axis)
-    return _stacked(site, tensors, axis)
+    return stacked(site, tensors, axis)
 
 
 #: Most bytes of a weight that is copied, and the first IR version in which what a body stores need not be its input.

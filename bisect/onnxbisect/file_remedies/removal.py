@@ -72,9 +72,8 @@ def fold_constants(file: File, limits: ToolLimits) -> RemediedFile:
     forget(result.graph, {name for node in gone for name in node.output})
     result.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
     drop_unread(result.graph, {name for node in gone for name in reads(node)})
-    return RemediedFile(
-        proto=result, sentence=f"{count(len(folded), 'node')} folded into {count(len(values), 'constant')}"
-    )
+    done = f"folded into {count(len(values), 'constant')}" if values else "removed that compute nothing for the outputs"
+    return RemediedFile(proto=result, sentence=f"{count(len(folded), 'node')} {done}")
 
 
 @file_remedy("remove-copies", answers="no-op-node")
