@@ -223,6 +223,10 @@ CASES = {
         with_unnamed_output(parse(POOL)),
         parse(POOL),
     ),
+    "unread-output": (
+        plain("y, mask = Dropout(x)"),
+        plain("a, mask = Dropout(x)  b = Cast <to = 1> (mask)  y = Add(a, b)"),
+    ),
     "non-constant-weights": (
         parse(CONV.replace("WEIGHT", ", float[1,1,1,1] w")),
         parse(CONV.replace("WEIGHT", "").replace("(x, w)", "(x, c)")),

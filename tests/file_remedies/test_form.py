@@ -62,3 +62,24 @@ def test_only_what_probes_of_the_target_have_is_tried_smallest_first(save: Save)
     *alone, together = form_candidates(model, ToolLimits(tool="Chipper", probe_format=demanding))
     assert [it.applied[0].remedy for it in alone] == ["declare-shapes", "constants-to-initializers", "write-defaults"]
     assert {it.remedy for it in together.applied} == {it.applied[0].remedy for it in alone}
+
+
+def test_optional_outputs_that_nothing_reads_are_left_out(repair: Repair, same: Same, save: Save) -> None:
+    path = save(
+        "g (float[2,3] x, float[3] s, float[1,1,4,4] i) => (float[2,3] y, float[1,1,3,3] p, int64[1,1,3,3] at) "
+        "{ y, mean, inverse = LayerNormalization(x, s) p, at = MaxPool <kernel_shape = [2, 2]> (i) }"
+    )
+    candidate = repair(path, "drop-unread-outputs")
+    assert candidate.sentence == "2 outputs that nothing reads left out"
+    assert [list(node.output) for node in candidate.proto.graph.node] == [["y"], ["p", "at"]]
+    same(path, candidate.proto)
+
+
+def test_outputs_that_an_operator_needs_stay(repair: Repair, save: Save) -> None:
+    texts = [
+        "g (float[2,3] x, int64[1] k) => (float[2,2] y) { y, indices = TopK(x, k) }",
+        "g (float[2,3,4] x, float[3] s) => (float[2,3,4] y) "
+        "{ y, mean, var = BatchNormalization <training_mode = 1> (x, s, s, s, s) }",
+        "g (float[2,3] x) => (float[2,3] y) { y, mask = Dropout(x) z = Not(mask) }",
+    ]
+    assert not any(repair(save(text), "drop-unread-outputs").applied for text in texts)

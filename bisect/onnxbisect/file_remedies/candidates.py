@@ -41,6 +41,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     weights_into_bodies,
     sequences_to_tensors,
     form.drop_empty_outputs,
+    form.drop_unread_outputs,
     remove_nan_guards,
     bound_masks,
     remove_copies,

@@ -24,12 +24,13 @@ from onnxbisect.file_remedies.remedy import (
     copied,
     declared_values,
     file_remedy,
+    forget,
 )
 from onnxbisect.language import count, quoted, shortened
 from onnxbisect.model.external import external_tensors, tensors
 from onnxbisect.model.raising import newer_ops, raised
 from onnxbisect.model.scopes import every_node, is_constant, walk
-from onnxbisect.model.unused import drop_unused
+from onnxbisect.model.unused import drop_unused, unread_outputs
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, ToolLimits, type_text
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable
@@ -94,6 +95,20 @@ def drop_empty_outputs(file: File, limits: ToolLimits) -> RemediedFile:
     if not done:
         raise NotApplicable("no node ends in an output without a name")
     return RemediedFile(proto=result, sentence=f"empty outputs left out of {count(done, 'node')}")
+
+
+@file_remedy("drop-unread-outputs", answers="unread-output")
+def drop_unread_outputs(file: File, limits: ToolLimits) -> RemediedFile:
+    """Optional outputs at the end of a node's that nothing reads, left out, as Mean of LayerNormalization."""
+    result = copied(file.proto)
+    unread = unread_outputs(result)
+    for node, names in unread:
+        del node.output[-len(names) :]
+    if not unread:
+        raise NotApplicable("something reads each optional output, or the operator computes otherwise without it")
+    forget(result.graph, {name for _, names in unread for name in names})
+    left_out = count(sum(len(names) for _, names in unread), "output")
+    return RemediedFile(proto=result, sentence=f"{left_out} that nothing reads left out")
 
 
 #: Attributes that some tools refuse even with their default value, as written.

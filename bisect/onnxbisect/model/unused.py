@@ -1,6 +1,7 @@
-"""What a file holds although no node uses it: functions, operator sets, constants, declarations.
+"""What a file holds although no node uses it: functions, operator sets, constants, declarations, optional outputs.
 
-Some compilers refuse a file for a function that nothing calls, or for an operator set that they do not know.
+Some compilers refuse a file for a function that nothing calls, for an operator set that they do not know, or for a
+node that has more outputs than the one that is read.
 """
 
 from collections.abc import Callable, MutableSequence, Set
@@ -17,11 +18,14 @@ from onnxbisect.model.scopes import (
     every_node,
     functions_of,
     is_constant,
+    opset_versions,
     reads,
+    schema_of,
     walk,
 )
 
 AnItem = TypeVar("AnItem")
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,29 @@ def drop_unused(model: onnx.ModelProto, but: Unused = _NOTHING) -> Unused:
     declared = _stale(graph) - but.declared
     _drop(graph.value_info, lambda it: it.name in declared)
     return Unused(functions=functions, domains=domains, constants=constants, declared=declared)
+
+
+#: Computes as in training where its further outputs are there, whatever reads them.
+_TRAINED = "BatchNormalization"
+
+
+def unread_outputs(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, list[str]]]:
+    """Nodes of the main graph with the optional outputs at their end that nothing reads; the first output stays."""
+    graph, version = model.graph, opset_versions(model.opset_import).get("", 0)
+    read = {name for node in graph.node for name in reads(node)} | {value.name for value in graph.output}
+    read |= {annotation.tensor_name for annotation in graph.quantization_annotation}
+    found = []
+    for node in graph.node:
+        if len(node.output) < 2 or domain_of(node) or node.op_type == _TRAINED:
+            continue
+        schema = schema_of(node.op_type, version)
+        formal = [] if schema is None else schema.outputs
+        first = len(node.output)
+        while 1 < first <= len(formal) and formal[first - 1].option == _OPTIONAL and node.output[first - 1] not in read:
+            first -= 1
+        if any(node.output[first:]):
+            found.append((node, list(node.output[first:])))
+    return found
 
 
 def _uncalled(model: onnx.ModelProto) -> set[Call]:

@@ -8,6 +8,7 @@ import onnx
 from onnxbisect.language import count, english, shortened
 from onnxbisect.model.scopes import domain_of, is_constant, is_copy, qualified, schema_of, walk
 from onnxbisect.model.shapeops import RANDOM
+from onnxbisect.model.unused import unread_outputs
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, unique
 
 _ML = ("ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
@@ -143,6 +144,18 @@ def empty_output_name(subject: InspectedModel) -> CheckResult | None:
     return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
 
+def unread_output(subject: InspectedModel) -> CheckResult | None:
+    """Nodes of the main graph with optional outputs that nothing reads."""
+    found = unread_outputs(subject.original)
+    if not found:
+        return None
+    return CheckResult(
+        nodes=tuple(node.name for node, _ in found),
+        tensors=tuple(name for _, names in found for name in names if name),
+        detail=shortened(unique(qualified(node) for node, _ in found)),
+    )
+
+
 def non_constant_weights(subject: InspectedModel) -> CheckResult | None:
     """Weights and biases that the model computes."""
     found = {
@@ -244,6 +257,7 @@ CHECKS = {
     "reduction-axes-input": reduction_axes_input,
     "empty-input-name": empty_input_name,
     "empty-output-name": empty_output_name,
+    "unread-output": unread_output,
     "non-constant-weights": non_constant_weights,
     "isnan-guard": isnan_guard,
     "no-op-node": no_op_node,
