@@ -418,18 +418,27 @@ def test_what_failed_before_is_asked_alone_once_the_rest_passes(ops: int, places
     assert asked[:4] == [count, count - 2 * places, 1, 1]
 
 
-@pytest.mark.parametrize(("refused", "most"), [([1, 2, 3, 4, 5], 9), ([2, 4], 5)])
-def test_of_a_list_of_neighbours_every_other_one_is_asked_in_its_place(refused: list[int], most: int):
+@pytest.mark.parametrize(
+    ("graph", "refused", "most"),
+    [
+        (chain([0, 1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5], 8),
+        (chain([0, 1, 2, 3, 4, 5, 6]), [2, 4], 5),
+        (universe(range(8), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (3, 7)]), [2, 3, 4, 5, 6, 7], 9),
+    ],
+)
+def test_of_a_list_of_neighbours_those_beside_others_are_asked_in_their_place(
+    graph: Universe, refused: list[int], most: int
+):
     """Without the others of the list: the whole model, all but the list, each alone, and in place those not adjacent.
 
     One in its place is enough where none are neighbours. Where they are, fewer calls cannot tell a refused node from
-    one that the log lists because of its neighbour (the next test).
+    one that the log lists because of its neighbour (the next test); but a node between listed ones only is alone there.
     """
-    graph, truth = chain([0, 1, 2, 3, 4, 5, 6]), {1 << unit for unit in refused}
+    truth = {1 << unit for unit in refused}
     world = World(graph, monotone(truth), logger("all", graph, truth))
     step = world.diagnose()
     assert all_found(step) == truth
-    assert all(culprit.certainty is Certainty.CONFIRMED for culprit in step.diagnosis.culprits)
+    assert all(it.certainty is Certainty.CONFIRMED and not it.inferred for it in step.diagnosis.culprits)
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert world.calls <= most
 

@@ -150,7 +150,7 @@ def listed_apart(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]
             continue
         places = [(unit, listing) for listing in lists for unit in members(listing & suspect.everywhere)]
         if not places or any(
-            not _listed_beside(universe, unit, listing) or _fails_without(universe, oracle, unit, listing, broken)
+            not _listed_beside(universe, unit, listing) or _fails_apart(universe, oracle, unit, listing, broken)
             for unit, listing in places
         ):
             continue
@@ -164,6 +164,15 @@ def listed_apart(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]
 def _listed_beside(universe: Universe, unit: int, listing: UnitSet) -> UnitSet:
     """The listed units of other variants next to this one."""
     return universe.neighbours(1 << unit) & listing & ~universe.variant_members[universe.variant[unit]]
+
+
+def _fails_apart(universe: Universe, oracle: Oracle, unit: int, listing: UnitSet, broken: UnitSet) -> bool:
+    """As `_fails_without`. All that is next to the unit may be listed: then alone it is in the piece that it would be in
+    beside all that is not.
+    """
+    cut_off = is_subset(universe.neighbours(1 << unit), listing)
+    is_named = cut_off and bool(oracle.refused_by_log(alone(universe, unit)))
+    return is_named or _fails_without(universe, oracle, unit, listing, broken)
 
 
 def _fails_without(universe: Universe, oracle: Oracle, unit: int, listing: UnitSet, broken: UnitSet) -> bool:
@@ -211,7 +220,7 @@ def _add_refused(
     for unit in members(listing & ~of(found)):
         near = universe.ball(1 << unit, PATTERN, universe.everything & ~of(found))
         if is_subset(near & ~broken, failing) and (
-            not _listed_beside(universe, unit, listing) or _fails_without(universe, oracle, unit, listing, broken)
+            not _listed_beside(universe, unit, listing) or _fails_apart(universe, oracle, unit, listing, broken)
         ):
             found[unit] = failing
 
