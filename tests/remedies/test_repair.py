@@ -195,6 +195,46 @@ def test_what_fails_beside_a_replacement_is_found_by_the_piece_for_all_places_at
     assert asked.diagnosed == 1
 
 
+@pytest.mark.parametrize(
+    ("ops", "chains"),
+    [
+        (("Relu", "Abs", "HardSwish", "Add"), [("Abs", "Mul")]),
+        (("Relu", "Mul", *["Abs", "HardSwish", "Add"] * 3), [("Abs", "Mul")]),
+        (("Relu", "Mul", "Abs", "HardSwish", "Neg", "Sigmoid", "Relu"), [("Abs", "Mul"), ("Add", "Mul")]),
+    ],
+)
+def test_beside_which_neighbour_a_replacement_fails_takes_fewer_calls_than_the_diagnosis(
+    tmp_path: Path, ops: Sequence[str], chains: Sequence[tuple[str, str]]
+) -> None:
+    """Seen with QNN: fifteen calls for the Div before an Erf, where the diagnosis of the model took six."""
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSwish", "HardSigmoid"), chains=chains)
+    asked.search(asked.read(chain(*ops)))
+    diagnosis = asked.calls
+    assert repaired(chain(*ops), asked).compiles
+    assert asked.calls - diagnosis <= min(11, diagnosis)
+
+
+def test_a_replacement_is_not_to_blame_for_another_one_beside_it(tmp_path: Path) -> None:
+    asked = compiler(tmp_path, "Neg", "HardSigmoid", "Add", "Clip")
+    found = repaired(graph([("Neg", 0, 0), ("HardSigmoid", 1, 0)]), asked, most=Exactness.EXACT)
+    assert [it.candidate.name for it in found.places] == ["neg-mul"]
+    assert [it.place.nodes for it in found.left] == [("HardSigmoid_1",)]
+
+
+def test_groups_that_one_rule_breaks_up_are_asked_about_together(tmp_path: Path) -> None:
+    """Seen with TPU-MLIR: a call for each of five kinds of Conv whose DequantizeLinear is folded."""
+    chains = [("Abs", other) for other in ("Elu", "Softplus", "Mish")]
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing(), chains=chains)
+    model = chain("Relu", "Abs", "Elu", "Relu", "Abs", "Softplus", "Relu", "Abs", "Mish", "Add", "Mul")
+    asked.search(asked.read(model))
+    diagnosis = asked.calls
+    rules = [it for it in RULES if it.id in ("abs-relu", "abs-max")]
+    found = repaired(model, asked, rules=rules)
+    assert found.compiles
+    assert len(found.places) == 3
+    assert asked.calls - diagnosis == 2  # the pieces, and the whole
+
+
 def test_a_replacement_is_asked_about_beside_those_that_stand_next_to_it(tmp_path: Path) -> None:
     """Relu(x) + Relu(-x) ends with an Add, which the first Mul of the next replacement does not follow."""
     chains = [("Abs", "Mul"), ("Add", "Mul")]

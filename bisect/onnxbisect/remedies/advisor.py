@@ -1,6 +1,6 @@
 """What is known during the repair of one model, and the advice that follows from it; also without a repair."""
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -73,10 +73,10 @@ class Advisor:
         passing = SeenVariants(passing=frozenset(candidate.variants), passing_ops=frozenset(candidate.gives))
         self.known = self.known.joined(passing)
 
-    def learn_together(self, candidate: Candidate, found: SearchedModel) -> None:
+    def learn_together(self, candidate: Candidate, culprits: Iterable[Named]) -> None:
         """Record which of its new nodes fail together, so that one of them is replaced in turn."""
         new = set(candidate.new_nodes)
-        for culprit in found.culprits:
+        for culprit in culprits:
             for place in culprit.places:
                 if len(place.nodes) > 1 and new.issuperset(place.nodes):
                     for finder in (self._finder, self._everything):
@@ -122,11 +122,14 @@ class Advisor:
         nodes = zip(candidate.new_nodes, candidate.new_ops, strict=True)
         return [name for name, op in nodes if op in replaced or self.known.doubts(op)]
 
-    def asked_beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> list[str]:
-        """The neighbours of a replacement in the repaired model: original nodes and other replacements' nodes."""
+    def beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> list[tuple[str, ...]]:
+        """What a replacement is asked with: each original neighbour that stays, the nodes of each replacement next to
+        it, and what stays of a group that fails together.
+        """
         around = set(self._around(candidate).values())
-        new = [name for it in chosen if it is not candidate and it.gone & around for name in it.new_nodes]
-        return [*self._beside(candidate, chosen).values(), *new, *self._left_together(candidate, chosen)]
+        single = dict.fromkeys(self._beside(candidate, chosen).values())
+        new = [it.new_nodes for it in chosen if it is not candidate and it.gone & around]
+        return [*((name,) for name in single), *filter(None, (*new, tuple(self._left_together(candidate, chosen))))]
 
     def _left_together(self, candidate: Candidate, chosen: Sequence[Candidate]) -> list[str]:
         """What stays of the nodes that failed together with one that the candidate replaces."""
@@ -168,15 +171,15 @@ class Advisor:
         return {at: it.name for at, it in found.items() if it is not None and it.name in self._variants}
 
     def learn_beside(
-        self, candidate: Candidate, found: SearchedModel, chosen: Sequence[Candidate]
+        self, candidate: Candidate, culprits: Iterable[Named], chosen: Sequence[Candidate]
     ) -> frozenset[CulpritPlace]:
         """Add nodes that fail only next to a candidate's new nodes as places, at every replacement with the same
         question.
 
-        Returns the places of `found` that are repaired by that.
+        Returns the places of `culprits` that are repaired by that.
         """
         nodes, new, repaired = self._beside(candidate, chosen), set(candidate.new_nodes), set()
-        for culprit in found.culprits:
+        for culprit in culprits:
             for place in culprit.places:
                 own = {at: node for at, node in nodes.items() if node in place.nodes}
                 if not own or new.isdisjoint(place.nodes) or not new.union(own.values()).issuperset(place.nodes):
@@ -223,10 +226,11 @@ class Advisor:
         whether the rest of the group still fails with it, sooner than the whole model does.
         """
         advice = advise(list(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
-        questions = {it.question: it for it in advice.questions}
+        questions = {self._in_place(it, advice.chosen): it for it in advice.questions}
         for it in advice.chosen:
-            if self._left_together(it, advice.chosen) and self._in_place(it, advice.chosen) not in self._asked_in_place:
-                questions.setdefault(it.question, it)
+            place = self._in_place(it, advice.chosen)
+            if place not in self._asked_in_place and self._left_together(it, advice.chosen):
+                questions.setdefault(place, it)
         return replace(advice, questions=tuple(questions.values()))
 
     def left(self, found: SearchedModel, *, limited: bool = False) -> tuple[Left, ...]:

@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import onnx
-from onnx import helper, numpy_helper
 
+from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.errors import ModelError
 from onnxbisect.language import count, english
-from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.model import Model
-from onnxbisect.model.order import make_unique, with_unique_names
-from onnxbisect.model.scopes import bodies, captures, constant_names, qualified
-from onnxbisect.model.variants import Variants
+from onnxbisect.model.order import with_unique_names
 from onnxbisect.remedies.advisor import Advisor
 from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace
 from onnxbisect.remedies.contract import ChangedFile, Compiler, Prover, Repair, RepairProof
-from onnxbisect.remedies.found import SearchedModel
-from onnxbisect.rewrites import Exactness, Replacement, Rule, replaced
+from onnxbisect.remedies.found import Named, SearchedModel
+from onnxbisect.remedies.inside import repaired_inside
+from onnxbisect.rewrites import Exactness, Rule, replaced
+from onnxbisect.verdict import Status
 
 AChange = TypeVar("AChange", bound=ChangedFile)
 
@@ -211,49 +209,96 @@ class _Repairer:
 
         All of them in one piece; one by one where a tool refuses that and names nothing, since a search would have to
         tell them apart. Such a tool is asked first about those with nodes that are expected to fail: with them in one
-        piece others would be refused, too, and once they are refused, others take their places. Why it refuses one that
-        may be given up is not searched for: the next one takes fewer calls.
+        piece others would be refused, too, and once they are refused, others take their places.
         """
         doubtful = [it for it in advice.questions if self._before.died and self._advisor.doubted(it)]
         questions = doubtful or advice.questions
         ops = dict.fromkeys(op for it in questions for op in it.gives)
         self._tell(f"asking the compiler about what would replace culprits: {', '.join(ops)}")
         model = replaced(self._original, {it.node: it.replacement for it in advice.chosen})
-
-        def nodes(candidates: Sequence[Candidate]) -> list[str]:
-            beside = [name for it in candidates for name in self._advisor.asked_beside(it, advice.chosen)]
-            return list(dict.fromkeys([*(name for it in candidates for name in it.new_nodes), *beside]))
-
         pieces: list[Sequence[Candidate]] = [questions]
-        if doubtful or (len(questions) > 1 and self._compiler.ask(model, nodes(questions), whole=True).died):
+        if doubtful:
             pieces = [[it] for it in questions]
+        elif len(questions) > 1:
+            together = self._compiler.ask(model, self._nodes(questions, advice), whole=True)
+            if together.died:
+                pieces = [[it] for it in questions]
         for candidates in pieces:
-            doubted = [name for it in candidates for name in self._advisor.doubted(it)]
-            once = self._before.died and all(map(self._advisor.may_be_given_up, candidates))
-            found = self._compiler.ask(model, nodes(candidates), doubted, whole=once)
+            found, culprits = self._searched(model, candidates, advice)
             self._limited = found.limited
             if found.stopped or found.limited:
                 return False
             for candidate in candidates:
-                self._learn_answer(candidate, advice, found)
+                self._learn_answer(candidate, advice, found, culprits)
         return True
 
-    def _learn_answer(self, candidate: Candidate, advice: Advice, found: SearchedModel) -> None:
-        repaired = self._advisor.learn_beside(candidate, found, advice.chosen)
+    def _nodes(self, candidates: Sequence[Candidate], advice: Advice) -> list[str]:
+        """The new nodes of these candidates, and what they are asked with."""
+        beside = (name for it in candidates for nodes in self._advisor.beside(it, advice.chosen) for name in nodes)
+        return list(dict.fromkeys([*(name for it in candidates for name in it.new_nodes), *beside]))
+
+    def _searched(
+        self, model: onnx.ModelProto, candidates: Sequence[Candidate], advice: Advice
+    ) -> tuple[SearchedModel, Sequence[Named]]:
+        """What the compiler says of the piece with these candidates, and what it refuses there.
+
+        Where it names nothing, fewer calls than a search takes tell whether it refuses a replacement by itself, or
+        beside which neighbour. Why it refuses one that may be given up is not asked: the next one takes one call.
+        """
+        nodes = self._nodes(candidates, advice)
+        doubted = [name for it in candidates for name in self._advisor.doubted(it)]
+        once = self._before.died and all(map(self._advisor.may_be_given_up, candidates))
+        if not self._before.died or once or doubted or len(candidates) > 1:
+            found = self._compiler.ask(model, nodes, doubted, whole=once)
+            return found, found.culprits
+        (candidate,) = candidates
+        found = self._compiler.ask(model, nodes, whole=True)
+        if found.compiles or found.stopped or found.limited:
+            return found, ()
+        new, beside = candidate.new_nodes, self._advisor.beside(candidate, advice.chosen)
+        if new and beside and found.diagnosis.verdict is Status.FAIL:
+            alone = self._compiler.ask(model, new, whole=True)
+            if alone.compiles and (refused := self._beside(model, new, beside)) is not None:
+                return alone, refused
+            if alone.stopped or alone.limited:
+                return alone, ()
+            if alone.diagnosis.verdict is Status.FAIL:
+                nodes = list(new)
+        found = self._compiler.ask(model, nodes)
+        return found, found.culprits
+
+    def _beside(
+        self, model: onnx.ModelProto, new: Sequence[str], beside: Sequence[Sequence[str]]
+    ) -> Sequence[Named] | None:
+        """What fails with the new nodes and passes without them; None if no single one explains that all fail."""
+        refused, explained = [], False
+        for group in beside:
+            found = self._compiler.ask(model, [*new, *group], whole=True)
+            if found.diagnosis.verdict is Status.FAIL:
+                explained = True
+                if self._compiler.ask(model, group, whole=True).compiles:
+                    place = CulpritPlace((*new, *group))
+                    refused.append(Named(kind=CulpritKind.INTERACTION, ops=(), places=(place,), message=found.message))
+        return refused if explained else None
+
+    def _learn_answer(
+        self, candidate: Candidate, advice: Advice, found: SearchedModel, culprits: Sequence[Named]
+    ) -> None:
+        repaired = self._advisor.learn_beside(candidate, culprits, advice.chosen)
         # the messages for culprits with new nodes of the candidate, except at repaired places
         new = set(candidate.new_nodes)
-        places = [(it, place) for it in found.culprits for place in it.places if place not in repaired]
+        places = [(it, place) for it in culprits for place in it.places if place not in repaired]
         refusals = [it.message for it, place in places if not new.isdisjoint(place.nodes)]
-        if not found.culprits and found.failure:  # it was compiled once
+        if not culprits and found.failure:  # it was compiled once
             refusals = [found.message]
         taken = found.passing.issuperset(candidate.new_nodes) and not refusals
         alike = self._advisor.answered(candidate, advice.chosen, taken)
         if taken:
             self._advisor.learn_passing(candidate)
             return
-        alone = {it.nodes[0] for one in found.culprits for it in one.places if len(it.nodes) == 1}
+        alone = {it.nodes[0] for one in culprits for it in one.places if len(it.nodes) == 1}
         self._advisor.learn_refused(candidate, alone)
-        self._advisor.learn_together(candidate, found)
+        self._advisor.learn_together(candidate, culprits)
         refused = (
             english("refused by the compiler: {said}", said=said) if said else english("refused by the compiler")
             for said in refusals
@@ -276,7 +321,7 @@ class _Repairer:
                     part = [it for it in part if self._advisor.is_secondary(it)] or part
                     guilty.update({it.key: (it, culprit.message) for it in part})
         for candidate, said in guilty.values():
-            self._advisor.learn_together(candidate, after)
+            self._advisor.learn_together(candidate, after.culprits)
             refused = english("refused by the compiler in the repaired model")
             self._advisor.strike(
                 candidate, english("{sentence}: {said}", sentence=refused, said=said) if said else refused
@@ -286,90 +331,3 @@ class _Repairer:
 
 def _keys(advice: Advice) -> Mapping[str, str]:
     return dict(candidate.key for candidate in advice.chosen)
-
-
-#: Most elements of a constant from outside that is copied into a subgraph's model.
-_SMALL = 1024
-#: The first IR version with overloads of functions; initializers need not be inputs.
-_MIN_IR = 10
-
-#: Repairs a model; returns the replacements and the result, or None if it still does not compile.
-RepairBody = Callable[[onnx.ModelProto], "tuple[Sequence[Candidate], onnx.ModelProto] | None"]
-
-
-def repaired_inside(holder: onnx.NodeProto, model: Model, repair: RepairBody) -> Candidate | None:
-    """The node with nodes of its subgraphs replaced; None if nothing was, or a subgraph cannot be repaired."""
-    new = onnx.NodeProto()
-    new.CopyFrom(holder)
-    new.name = f"{holder.name}/inside"
-    chosen: list[Candidate] = []
-    facts = TensorFacts.of(model)
-    for number, body in enumerate(bodies(new)):
-        if not body.node:  # it returns constants
-            continue
-        alone = _alone(holder, number, facts)
-        repaired = None if alone is None else repair(alone)
-        if alone is None or repaired is None:
-            return None
-        candidates, result = repaired
-        if candidates:
-            chosen += candidates
-            _take_over(result, body, {one.name: it.name for one, it in zip(alone.graph.node, body.node, strict=True)})
-    if not chosen:
-        return None
-    keys = Variants(model.proto, model.types, model.known, model.path.parent)
-    return Candidate(
-        node=holder.name,
-        op=f"{', '.join(dict.fromkeys(it.op for it in chosen))} in {qualified(holder)}",
-        outputs=tuple(name for name in holder.output if name),
-        rules=tuple(dict.fromkeys(rule for it in chosen for rule in it.rules)),
-        steps=tuple(f"{it.node}: {step}" for it in chosen for step in it.steps),
-        replacement=Replacement(
-            nodes=(new,), opsets={name: version for it in chosen for name, version in it.replacement.opsets.items()}
-        ),
-        variants=(keys.variant(new),),
-        solos=(keys.solo(new),),
-        checks=(),
-    )
-
-
-def _alone(holder: onnx.NodeProto, number: int, facts: TensorFacts) -> onnx.ModelProto | None:
-    """A subgraph as a model: tensors from outside become inputs, or small constants. None if a type is unknown.
-
-    Node names get the holder's name as prefix, so that new tensor names do not occur outside.
-    """
-    body = bodies(holder)[number]
-    model = onnx.ModelProto(ir_version=max(facts.ir_version, _MIN_IR), functions=facts.functions)
-    model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in facts.opsets.items())
-    graph = model.graph
-    graph.CopyFrom(body)
-    graph.name = graph.name or "body"
-    make_unique(graph.node)
-    for node in graph.node:
-        node.name = f"{holder.name}/{number}/{node.name}"
-    for name in captures(helper.make_node("If", [], [], body=body)):
-        kind, value = facts.type(name), facts.value_up_to(name, _SMALL)
-        if value is not None:
-            graph.initializer.append(numpy_helper.from_array(value, name))
-        elif kind is not None:
-            graph.input.append(helper.make_value_info(name, kind))
-        else:
-            return None
-    typed = all(value.HasField("type") for value in (*graph.input, *graph.output))
-    return model if typed else None
-
-
-def _take_over(repaired: onnx.ModelProto, body: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Replace the nodes and constants of a subgraph by repaired ones; `names` are the nodes' original names."""
-    outside = set(captures(helper.make_node("If", [], [], body=body))) - constant_names(body)
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in repaired.graph.node]
-    for node in nodes:
-        node.name = names.get(node.name, node.name)
-        if not node.name:
-            node.ClearField("name")  # an empty name is not the same bytes as none
-    stored = [it for it in repaired.graph.initializer if it.name not in outside]
-    constants = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in stored]
-    del body.node[:]
-    del body.initializer[:]
-    body.node.extend(nodes)
-    body.initializer.extend(constants)

@@ -76,6 +76,7 @@ class RepairCompiler:
 
     def __post_init__(self) -> None:
         self._latest: tuple[bytes, LoadedModel] | None = None
+        self._latest_piece: tuple[bytes, LoadedModel] | None = None
         self._inside = 0
 
     def original(self) -> SearchedModel:
@@ -149,10 +150,19 @@ class RepairCompiler:
             units = context.universe.with_required_producers(units_of_nodes(loaded.model, list(asked)))
             names = context.write(units, piece)
             own = [own for own, name in names.items() if name in doubted]
-            found = self._search(LoadedModel(piece, {}, doubted=[*own, *doubted]), piece=True, whole=whole)
+            found = self._search(self._piece(piece, [*own, *doubted]), piece=True, whole=whole)
         except (CutError, ModelError) as error:
             return unanswered(context, str(error))
         return replace(found, names=names)
+
+    def _piece(self, path: Path, doubted: Collection[str]) -> LoadedModel:
+        """Load a piece; the latest one is often searched after it was compiled."""
+        content = path.read_bytes()
+        if self._latest_piece is None or self._latest_piece[0] != content:
+            self._latest_piece = content, LoadedModel(path, {})
+        loaded = self._latest_piece[1]
+        loaded.doubted = doubted
+        return loaded
 
     def inside(self, model: onnx.ModelProto) -> "RepairCompiler":
         """A compiler for a model with inputs of its own, such as the body of a Loop; its calls count here, too."""

@@ -54,8 +54,8 @@ from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
 
-#: Most calls of a repair: so many times those of its diagnosis, and so many in any case.
-_CALLS_OF_DIAGNOSIS, _CALLS_AT_LEAST = 2, 100
+#: Calls that a repair may make in any case; else as many as its diagnosis.
+_CALLS_AT_LEAST = 60
 #: The file name of the report on what is left.
 REPORT = "report.json"
 _DTYPES = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}
@@ -166,7 +166,7 @@ def _repaired(
         prover = prover.on(original, before.facts)
         context = compiler.context_of(loaded, False)
     calls = compiler.calls
-    compiler.most_calls = calls + max(_CALLS_OF_DIAGNOSIS * calls, _CALLS_AT_LEAST)
+    compiler.most_calls = calls + max(calls, _CALLS_AT_LEAST)
     if before.compiles_in_another_form:
         tried = try_files(before, _other_forms(context, allow, before, base.base), compiler, of_the_file, say)
         if tried.repair is not None:
