@@ -167,8 +167,8 @@ def _listed_beside(universe: Universe, unit: int, listing: UnitSet) -> UnitSet:
 
 
 def _fails_apart(universe: Universe, oracle: Oracle, unit: int, listing: UnitSet, broken: UnitSet) -> bool:
-    """As `_fails_without`. All that is next to the unit may be listed: then alone it is in the piece that it would be in
-    beside all that is not.
+    """As `_fails_without`, or alone where all that is next to the unit is listed: beside what is not it would be in a
+    piece of its own, too.
     """
     cut_off = is_subset(universe.neighbours(1 << unit), listing)
     is_named = cut_off and bool(oracle.refused_by_log(alone(universe, unit)))
