@@ -2,7 +2,6 @@
 
 from functools import cache
 
-import numpy as np
 import onnx
 
 from onnxbisect.language import count, english, shortened
@@ -73,7 +72,7 @@ def schema_function_op(subject: InspectedModel) -> CheckResult | None:
 
 def random_op(subject: InspectedModel) -> CheckResult | None:
     """Ops that draw numbers, Dropout in training mode among them."""
-    training = set(_training(subject, "Dropout"))
+    training = {node.name for node in subject.nodes if node.op_type == "Dropout" and subject.trains(node)}
     sites = [s for s in subject.sites if s.node.op_type in RANDOM or s.node.name in training]
     ops = unique(s.node.op_type for s in sites)
     return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
@@ -81,7 +80,8 @@ def random_op(subject: InspectedModel) -> CheckResult | None:
 
 def training_mode(subject: InspectedModel) -> CheckResult | None:
     """BatchNormalization and Dropout as exported from a model in training."""
-    nodes = _training(subject, "BatchNormalization", "Dropout")
+    ops = ("BatchNormalization", "Dropout")
+    nodes = tuple(node.name for node in subject.nodes if node.op_type in ops and subject.trains(node))
     return CheckResult(nodes=nodes, detail=count(len(nodes), "node")) if nodes else None
 
 
@@ -214,17 +214,6 @@ def postprocess_tail(subject: InspectedModel) -> CheckResult | None:
             tail.append(node)
     ops = unique(node.op_type for node in reversed(tail))
     return CheckResult(nodes=tuple(node.name for node in reversed(tail)), detail=shortened(ops)) if tail else None
-
-
-def _training(subject: InspectedModel, *ops: str) -> tuple[str, ...]:
-    return tuple(node.name for node in subject.nodes if node.op_type in ops and _trains(subject, node))
-
-
-def _trains(subject: InspectedModel, node: onnx.NodeProto) -> bool:
-    if node.op_type == "BatchNormalization":
-        return any(a.name == "training_mode" and a.i for a in node.attribute)
-    value = subject.value(node.input[2]) if len(node.input) > 2 else None
-    return value is not None and bool(np.any(value))
 
 
 def _is_other_constant(node: onnx.NodeProto) -> bool:

@@ -123,6 +123,13 @@ class InspectedModel:
             return self.model.known.get(name)
         return array_of(stored, self.model.path.parent)
 
+    def trains(self, node: onnx.NodeProto) -> bool:
+        """Whether a BatchNormalization or Dropout is in training mode."""
+        if node.op_type == "BatchNormalization":
+            return any(it.name == "training_mode" and it.i for it in node.attribute)
+        value = self.value(node.input[2]) if len(node.input) > 2 else None
+        return value is not None and bool(np.any(value))
+
     def dtype(self, name: str) -> int:
         """The tensor's element type as a TensorProto number; 0 where it has none or none is known."""
         known = self.model.types.get(name)
