@@ -15,13 +15,13 @@ from onnxbisect.language import english, nearest
 Options = TypeVar("Options", bound=BaseModel)
 
 
-def _split(text: Any) -> Any:
-    """Split at commas and semicolons, which names of ops and rules lack; reports print lists with commas."""
-    return [part.strip() for part in re.split("[,;]", text) if part.strip()] if isinstance(text, str) else text
-
-
-#: Several names in one option.
-Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+#: Several names in one option, with commas or semicolons, which names of ops and rules lack; reports print commas.
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(
+        lambda text: [it.strip() for it in re.split("[,;]", text) if it.strip()] if isinstance(text, str) else text
+    ),
+]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ that occur in its last complaint, and in others of the same form, become hints.
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +70,7 @@ def mentions(complaint: str, probe: Path, log: str = "") -> Mentions:
         nodes = list(walk(onnx.load(probe, load_external_data=False).graph))
     except Exception:  # an invalid file may be why it was refused
         return NOTHING
-    ops = {qualified(node) for node in nodes}
-    vocabulary = _Vocabulary(ops=ops, names={node.name: qualified(node) for node in nodes if node.name})
+    vocabulary = _Vocabulary(nodes)
     said = vocabulary.read(complaint)
     if not complains(complaint):
         return said
@@ -85,15 +83,18 @@ def mentions(complaint: str, probe: Path, log: str = "") -> Mentions:
     return Mentions(hints=Hints(ops=tuple(named), nodes=tuple(names)), blanked=said.blanked)
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Vocabulary:
     """The ops and the node names of one probe, each with its op.
 
     A name that looks like an English word counts only in quotes, or beside its op.
     """
 
-    ops: Collection[str]
-    names: Mapping[str, str]
+    def __init__(self, nodes: Collection[onnx.NodeProto]) -> None:
+        self._names = {node.name: qualified(node) for node in nodes if node.name}
+        self._odd_names = [name for name in self._names if not _WORD.fullmatch(name) and name.strip()]
+        self._ops = {qualified(node) for node in nodes}
+        #: By their names in small letters: some write `GLOBAL_AVERAGE_POOL` or `global_average_pool`.
+        self._spellings = {op.lower(): op for op in self._ops}
 
     def read(self, sentence: str) -> Mentions:
         found: dict[str, dict[str, None]] = {"op": {}, "node": {}}
@@ -126,39 +127,30 @@ class _Vocabulary:
                 at = word.start() + len(name)
                 yield word.start(), at, "node", name
                 continue
-            text = word[0] if word[0] in self.names else word[0].rstrip(".:!")
+            text = word[0] if word[0] in self._names else word[0].rstrip(".:!")
             around = sentence[: word.start()][-1:], sentence[word.end() :][:1]
             quoted = all(it and it in _QUOTES for it in around)
             end = word.start() + len(text)
-            english = _LETTERS.fullmatch(text) and (text in self.ops or not (quoted or self.names.get(text) in words))
-            if text in self.names and not english:
+            english = _LETTERS.fullmatch(text) and (text in self._ops or not (quoted or self._names.get(text) in words))
+            if text in self._names and not english:
                 yield word.start(), end, "node", text
             elif (op := self._op(text, quoted=quoted)) and not (word.start() == 0 and text in _SENTENCE_WORDS):
                 yield word.start(), end, "op", op
 
     def _op(self, text: str, *, quoted: bool) -> str:
         """The op that a word means; empty if it means none."""
-        if text in self.ops:
+        if text in self._ops:
             return text
         bare = _DIALECT.sub("", text.rpartition("::")[2])
         prefixed = bare != text
-        if bare not in self.ops and (numbered := _NUMBERED.fullmatch(bare)):
+        if bare not in self._ops and (numbered := _NUMBERED.fullmatch(bare)):
             bare = numbered[1]
-        if bare in self.ops:
+        if bare in self._ops:
             return bare
         op = self._spellings.get(bare.replace("_", "").lower(), "")
         if _CAPITALS.fullmatch(bare):
             return op if op not in _SENTENCE_WORDS else ""
         return op if quoted or prefixed or _SNAKE.fullmatch(bare) else ""
-
-    @cached_property
-    def _spellings(self) -> Mapping[str, str]:
-        """The ops by their names in small letters: some write `GLOBAL_AVERAGE_POOL` or `global_average_pool`."""
-        return {op.lower(): op for op in self.ops}
-
-    @cached_property
-    def _odd_names(self) -> Collection[str]:
-        return [name for name in self.names if not _WORD.fullmatch(name) and name.strip()]
 
 
 #: The exit status for no answer, as for `git bisect run`.

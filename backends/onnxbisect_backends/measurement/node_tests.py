@@ -47,9 +47,8 @@ def downgraded(model: onnx.ModelProto) -> onnx.ModelProto | None:
     if node.domain or not onnx.defs.has(node.op_type, opset):
         return None
     now = onnx.defs.get_schema(node.op_type, opset)
-    history = [it for it in onnx.defs.get_all_schemas_with_history() if (it.name, it.domain) == (now.name, "")]
-    history.sort(key=lambda it: it.since_version, reverse=True)
-    for later, then in pairwise(it for it in history if it.since_version <= now.since_version):
+    history = [it for it in _history(now.name, "") if it.since_version <= now.since_version]
+    for later, then in pairwise(reversed(history)):
         if _signature(then) != _signature(now):
             until = later.since_version - 1
             return _written(model, now, then, until) if until >= _OLDEST_OPSET else None
@@ -156,7 +155,8 @@ class NodeTest:
         own = max(opsets, default=USUAL_OPSET)
         newest = own if newest_opset is None else min(own, newest_opset)
         node = self.model.graph.node[0]
-        later = [version for version in _versions(node.op_type, node.domain) if opset < version <= newest]
+        versions = (it.since_version for it in _history(node.op_type, node.domain))
+        later = [version for version in versions if opset < version <= newest]
         written = (self._written(form, version) for version in (min(own, opset), *later))
         return next((model for model in written if model is not None), None)
 
@@ -246,7 +246,7 @@ def node_tests() -> tuple[NodeTest, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _versions(op: str, domain: str) -> tuple[int, ...]:
-    """The opsets that changed an op, oldest first."""
-    schemas = onnx.defs.get_all_schemas_with_history()
-    return tuple(sorted(it.since_version for it in schemas if (it.name, it.domain) == (op, domain)))
+def _history(op: str, domain: str) -> tuple[OpSchema, ...]:
+    """An op in each opset that changed it, oldest first."""
+    schemas = (it for it in onnx.defs.get_all_schemas_with_history() if (it.name, it.domain) == (op, domain))
+    return tuple(sorted(schemas, key=lambda it: it.since_version))

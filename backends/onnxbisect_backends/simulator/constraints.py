@@ -324,7 +324,7 @@ def spelled(node: onnx.NodeProto, scope: GraphScope, *, exact: bool) -> str | No
 
 def use_text(attributes: Mapping[str, Scalar | list[Scalar] | None], inputs: Sequence[str], outputs: int) -> str:
     """The line for a use; an attribute that is a tensor or a graph is None."""
-    written = sorted(f"{name}={_value(value)}" for name, value in attributes.items())
+    written = sorted(f"{name}={_text(value)}" for name, value in attributes.items())
     more = f" to {outputs} outputs" if outputs != 1 else ""
     return f"{' '.join([*written, ''])}({', '.join(inputs)}){more}"
 
@@ -332,12 +332,6 @@ def use_text(attributes: Mapping[str, Scalar | list[Scalar] | None], inputs: Seq
 def input_text(dtype: str, dims: Sequence[str], *, constant: bool) -> str:
     """One input in the line, without values."""
     return f"{'constant ' if constant else ''}{dtype}[{','.join(dims)}]"
-
-
-def _value(value: Scalar | list[Scalar] | None) -> str:
-    if value is None:
-        return "…"
-    return ",".join(map(_number, value)) if isinstance(value, list) else _number(value)
 
 
 def _input_spelled(name: str, scope: GraphScope, *, exact: bool) -> str | None:
@@ -351,8 +345,12 @@ def _input_spelled(name: str, scope: GraphScope, *, exact: bool) -> str | None:
     text = input_text(TensorProto.DataType.Name(known.dtype), dims, constant=constant)
     tensor = scope.tensor(name) if exact and constant else None
     values = small_values(tensor) if tensor is not None and known.dtype != TensorProto.STRING else None
-    return f"{text} {','.join(map(_number, values))}" if values else text
+    return f"{text} {_text(values)}" if values else text
 
 
-def _number(value: object) -> str:
+def _text(value: object) -> str:
+    if value is None:
+        return "…"
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
