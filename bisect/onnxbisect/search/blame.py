@@ -39,7 +39,8 @@ class Blame:
         contains the remainder, all occurrences it may be about look alike, and one of them has no other culprit beside
         it.
         """
-        most = remainder | self._alike(suspect)
+        # of an interaction only its own units
+        most = remainder | (suspect.alike(self._universe, suspect.units) if suspect.single else suspect.units)
         context = without_others(context | suspect.units, suspect, suspects)
         for failing in self._oracle.failing:
             is_here = is_subset(context, failing) and is_subset(failing, most)
@@ -74,12 +75,3 @@ class Blame:
             return None
         ops = {self._universe.op[unit] for unit in members(self._oracle.named_in(failing))}
         return verdict.fingerprint, frozenset(ops or verdict.hints.ops)
-
-    def _alike(self, suspect: Suspect) -> UnitSet:
-        """The units of all occurrences with the same neighbourhood as the suspect; of an interaction only its own."""
-        if not suspect.single:
-            return suspect.units
-        around, solo = self._universe.neighbourhoods, self._universe.solo
-        own = lowest(suspect.units)
-        alike = (unit for (unit,) in suspect.occurrences if around[unit] == around[own] and solo[unit] == solo[own])
-        return of(alike)

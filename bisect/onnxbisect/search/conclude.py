@@ -75,7 +75,10 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
         _culprit(oracle, record, it, suspects, seen, excusable, recheck, refuted=it in refuted) for it in suspects
     )
     if search.state.stuck:
-        culprits = tuple(map(_doubted, culprits))
+        # the record contradicts itself: one op is one thing or the other, of several nothing is known
+        culprits = tuple(
+            it if it.kind is CulpritKind.SINGLE else replace(it, certainty=Certainty.SUSPECTED) for it in culprits
+        )
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:
         verdict = Status.PASS
@@ -155,11 +158,6 @@ def _culprit(
         among=suspect.pool,
         inferred=inferred,
     )
-
-
-def _doubted(culprit: DiagnosedCulprit) -> DiagnosedCulprit:
-    """A culprit of a record that contradicts itself: one op is one thing or the other, of several nothing is known."""
-    return culprit if culprit.kind is CulpritKind.SINGLE else replace(culprit, certainty=Certainty.SUSPECTED)
 
 
 def _said_of_every_op(record: Oracle) -> str:

@@ -125,7 +125,8 @@ class Confirmer:
                 if self._may_fail(suspect, occurrence, case.others.get(occurrence))
             )
             for probe in case.others.values():
-                if not self._failed(probe) and not self._passed(probe):
+                answer = self._oracle.look(self._oracle.probe(probe))
+                if answer is None or not (answer.failed or answer.passed):
                     unanswered |= probe
             if len(failing) < len(suspect.occurrences):
                 narrowed.append(replace(suspect, occurrences=failing))
@@ -356,10 +357,6 @@ class Confirmer:
         larger = [failing for failing in self._oracle.failing if size(failing) > size(suspect.fails)]
         words = (self._oracle.look(failing) for failing in larger if suspect.held_by(failing))
         return any(said is not None and said.fingerprint == verdict.fingerprint for said in words)
-
-    def _passed(self, probe: UnitSet) -> bool:
-        verdict = self._oracle.look(self._oracle.probe(probe))
-        return verdict is not None and verdict.passed
 
     def _failed(self, probe: UnitSet) -> bool:
         verdict = self._oracle.look(self._oracle.probe(probe))

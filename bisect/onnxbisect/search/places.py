@@ -82,7 +82,7 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
                 asked = few_contexts(universe, 1 << unit, within) if within else small_contexts(universe, 1 << unit)
                 if any(oracle.look(probe) is None for probe in asked):
                     seen &= ~(1 << unit)
-    return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
+    return union(suspect.alike(universe, seen & suspect.everywhere) for suspect in suspects if suspect.single)
 
 
 def unseen_in_place(
@@ -296,9 +296,3 @@ def may_be_excused(oracle: Oracle, suspect: Suspect, suspects: Sequence[Suspect]
     parts = [part for part in oracle.failing if is_subset(part, suspect.units) and part != suspect.units]
     contexts = (oracle.smallest_passing(part, oracle.universe.everything) for part in parts)
     return any(other.held_by(context | suspect.units) for context in contexts if context for other in others)
-
-
-def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
-    around, solo = universe.neighbourhoods, universe.solo
-    kinds = {(around[unit], solo[unit]) for unit in members(seen & suspect.everywhere)}
-    return of(unit for unit in members(suspect.everywhere) if (around[unit], solo[unit]) in kinds)

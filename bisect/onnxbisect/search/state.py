@@ -8,7 +8,8 @@ from functools import cached_property
 from onnxbisect.search.cut_limits import CutLimit
 from onnxbisect.search.pattern import Occurrence
 from onnxbisect.search.prior import Atom
-from onnxbisect.unitset import UnitSet, of, size
+from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect.universe import Universe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,12 @@ class Suspect:
     def everywhere(self) -> UnitSet:
         """The units of all occurrences."""
         return self.pool or of(unit for occurrence in self.occurrences for unit in occurrence)
+
+    def alike(self, universe: Universe, units: UnitSet) -> UnitSet:
+        """The units of all occurrences whose neighbourhood is that of one of these units."""
+        around, solo = universe.neighbourhoods, universe.solo
+        kinds = {(around[unit], solo[unit]) for unit in members(units)}
+        return of(unit for unit in members(self.everywhere) if (around[unit], solo[unit]) in kinds)
 
     @property
     def single(self) -> bool:
