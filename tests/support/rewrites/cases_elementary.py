@@ -292,3 +292,25 @@ def _(draw: DrawFn) -> Instance:
     if draw(st.booleans()):
         return node("Dropout", floats(draw, shape(draw)), outputs=2, opset=draw(st.sampled_from([12, 13, 17])))
     return _unary(draw, "Dropout", np.float32, np.float16)
+
+
+def _fmod_by(draw: DrawFn, *divisors: float) -> Instance:
+    size = draw(st.sampled_from([1.0, 100.0, 1e9]))
+    x = floats(draw, shape(draw)) * np.float32(size)
+    divisor = Constant(np.array(draw(st.sampled_from(divisors)), np.float32))
+    return node("Mod", x, divisor, fmod=1, opset=opset(draw, 10, 13, 17))
+
+
+@case("mod-fmod", lambda draw: _fmod_by(draw, 3.0, 0.5, 6.2831855))
+def _(draw: DrawFn) -> Instance:
+    return _fmod_by(draw, 1.0, -1.0, 2.0, 4096.0, 2.0**40)
+
+
+@case("scaler-arithmetic", lambda draw: node("Normalizer", floats(draw, (2, 3)), domain="ai.onnx.ml"))
+def _(draw: DrawFn) -> Instance:
+    rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    kind = draw(st.sampled_from([np.float32, np.int64]))
+    drawn = integers(draw, (rows, columns), -99, 99, np.int64) if kind == np.int64 else floats(draw, (rows, columns))
+    width = draw(st.sampled_from([1, columns]))
+    named = {name: floats(draw, (width,), edges=FINITE).tolist() for name in ("offset", "scale")}
+    return node("Scaler", drawn.astype(kind), domain="ai.onnx.ml", named=named)

@@ -122,6 +122,17 @@ case("xor-sub", _logic("And"))(_logic("Xor"))
 case("equal-int32", lambda draw: node("Equal", *(integers(draw, (3,), 0, 1) for _ in "ab"), opset=opset(draw)))(
     _logic("Equal")
 )
+
+
+@case("reduce-bool", lambda draw: node("ReduceMax", floats(draw, (2, 3)), keepdims=0, opset=20))
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw)
+    axes = draw(st.sampled_from([None, Constant(np.array([draw(st.integers(-len(dims), len(dims) - 1))]))]))
+    keepdims = draw(st.integers(0, 1))
+    op = draw(st.sampled_from(["ReduceMax", "ReduceMin"]))
+    return node(op, _bools(draw, dims), axes, keepdims=keepdims, opset=opset(draw, 20, 21))
+
+
 case("not-sub", _logic("And"))(lambda draw: node("Not", _bools(draw, shape(draw)), opset=opset(draw)))
 
 

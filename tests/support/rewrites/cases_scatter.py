@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from support.rewrites.instances import Constant, Instance, anything, case, floats, integers, node, opset, shape
+from support.rewrites.instances import FINITE, Constant, Instance, anything, case, floats, integers, node, opset, shape
 
 DrawFn = st.DrawFn
 
@@ -82,3 +82,47 @@ def _(draw: DrawFn) -> Instance:
     size = x.shape[axis]
     index = integers(draw, dims, -size, size - 1, draw(st.sampled_from([np.int32, np.int64])))
     return node("ScatterElements", x, index, floats(draw, dims), axis=axis, opset=opset(draw, 11, 13, 17))
+
+
+def _combining(draw: DrawFn, op: str, *reductions: str, data: np.ndarray, axis: int | None = None) -> Instance:
+    """Each place is written once; values with edges, as they are combined."""
+    along = {} if axis is None else {"axis": axis}
+    if axis is None:
+        places = np.array(draw(st.permutations(range(len(data)))))[: draw(st.integers(1, len(data)))]
+        indices, dims = places[:, None], (len(places), *data.shape[1:])
+    else:
+        indices = np.argsort(np.random.default_rng(draw(st.integers(0, 99))).random(data.shape), axis=axis)
+        dims = data.shape
+    integer = data.dtype == np.int64
+    updates = integers(draw, dims, -9, 9, np.int64) if integer else floats(draw, dims, edges=FINITE, dtype=data.dtype)
+    version = opset(draw, 18, 21) if {"max", "min"} & set(reductions) else opset(draw, 16, 18)
+    return node(
+        op, data, Constant(indices), updates, reduction=draw(st.sampled_from(reductions)), opset=version, **along
+    )
+
+
+def _data(draw: DrawFn, **drawn: object) -> np.ndarray:
+    dims = shape(draw, 1, 3, 4)
+    return draw(st.sampled_from([floats(draw, dims, **drawn), integers(draw, dims, -9, 9, np.int64)]))
+
+
+def _replacing(draw: DrawFn) -> Instance:
+    return _scatternd(draw, neighbours=True)
+
+
+@case("scatternd-combined", _replacing)
+def _(draw: DrawFn) -> Instance:
+    return _combining(draw, "ScatterND", "add", "mul", data=_data(draw))
+
+
+@case("scatternd-extreme", lambda draw: _combining(draw, "ScatterND", "add", data=_data(draw)))
+def _(draw: DrawFn) -> Instance:
+    return _combining(draw, "ScatterND", "max", "min", data=floats(draw, shape(draw, 1, 3, 4), edges=FINITE))
+
+
+@case("scatterelements-combined", lambda draw: _scatterelements(draw, twice=False))
+def _(draw: DrawFn) -> Instance:
+    data = _data(draw)
+    return _combining(
+        draw, "ScatterElements", "add", "mul", data=data, axis=draw(st.integers(-data.ndim, data.ndim - 1))
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,16 +68,17 @@ def node(
     domain: str = "",
     scale: np.ndarray | float | None = None,
     functions: Sequence[onnx.FunctionProto] = (),
+    named: Mapping[str, Any] = MappingProxyType({}),
     **attributes: Any,
 ) -> Instance:
-    """The model of one node: arrays are fed, Constants stored, None left out."""
+    """The model of one node: arrays are fed, Constants stored, None left out; `named` are attributes as well."""
     inputs = tuple(np.asarray(value) if isinstance(value, np.generic) else value for value in inputs)
     names = ["" if value is None else f"x{slot}" for slot, value in enumerate(inputs)]
     feeds = {f"x{slot}": value for slot, value in enumerate(inputs) if isinstance(value, np.ndarray)}
     stored = {f"x{slot}": value.array for slot, value in enumerate(inputs) if isinstance(value, Constant)}
     made = [f"y{slot}" for slot in range(outputs)]
     graph = helper.make_graph(
-        [helper.make_node(op, names, made, name="n", domain=domain, **attributes)],
+        [helper.make_node(op, names, made, name="n", domain=domain, **attributes, **named)],
         "g",
         [helper.make_tensor_value_info(name, dtype_of(array), array.shape) for name, array in feeds.items()],
         [helper.make_empty_tensor_value_info(name) for name in made],

@@ -323,3 +323,18 @@ def clip_relu(at: Site) -> str:
     above = at.op("Relu", at.op("Sub", x, at.scalar(low)) if low else x)
     short = at.op("Relu", at.op("Sub", at.scalar(rounded(high - low, at)), above))
     return at.op("Sub", at.scalar(high), short)
+
+
+@pytorch("(x - mean) * scale, with the scaler's numbers as buffers of the model")
+@rule(
+    "ai.onnx.ml::Scaler -> Cast Sub Mul",
+    Exactness.EXACT,
+    rank=6,
+    source="https://onnx.ai/onnx/operators/onnx_aionnxml_Scaler.html",
+)
+def scaler_arithmetic(at: Site) -> str:
+    """Minus the offset, times the scale, as the scalers of scikit-learn are exported."""
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
+    offset, scale = (np.array(at.attribute(name, [0.0]), np.float32) for name in ("offset", "scale"))
+    x = at.input(0) if at.dtype(0) == TensorProto.FLOAT else cast(at, at.input(0), TensorProto.FLOAT)
+    return at.op("Mul", at.op("Sub", x, at.constant(offset)), at.constant(scale))

@@ -1,4 +1,4 @@
-"""Gather and Scatter at constant places, in simpler forms."""
+"""Gather in simpler forms."""
 
 from itertools import pairwise
 from math import prod
@@ -8,7 +8,6 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.rule import (
-    AI_HUB,
     FINITE,
     OLIVE,
     SIGN_OF_ZERO,
@@ -20,7 +19,7 @@ from onnxbisect.rewrites.rule import (
 from onnxbisect.rewrites.site import FLOATS, Site, cast, concat, reshape, slice_axis, transpose
 
 #: Slices that one node may become.
-_MOST_SLICES = 32
+MOST_SLICES = 32
 #: Elements of a selection matrix, and bytes of a table that is stored twice.
 _LARGEST_MATRIX = 1 << 22
 _LARGEST_TABLE = 1 << 28
@@ -65,7 +64,7 @@ def gather_slices(at: Site) -> str:
     places = _places(at, shape[axis]).tolist()
     at.demand(bool(places), "there is no index")
     starts = [0, *(n for n, (a, b) in enumerate(pairwise(places), 1) if b != a + 1), len(places)]
-    at.demand(len(starts) - 1 <= _MOST_SLICES, f"the indices are more than {_MOST_SLICES} runs")
+    at.demand(len(starts) - 1 <= MOST_SLICES, f"the indices are more than {MOST_SLICES} runs")
     runs = [(places[a], places[b - 1] + 1) for a, b in pairwise(starts)]
     return concat(at, [slice_axis(at, at.input(0), axis, start, end) for start, end in runs], axis)
 
@@ -180,91 +179,11 @@ def gatherelements_gather(at: Site) -> str:
     return reshape(at, picked, indices.shape)
 
 
-_MOST_PLACES = 1 << 22
+#: Places that are written or read at most.
+MOST_PLACES = 1 << 22
 
 
-def _flat_rows(at: Site) -> tuple[np.ndarray, int]:
-    """The places that a ScatterND writes, counted along the axes that its indices name, and how many those have."""
-    shape, indices = at.shape(0), at.value(1)
-    at.demand(at.attribute("reduction", "none") == "none", "values are combined with what is there")
-    deep = indices.shape[-1]
-    at.demand(0 < deep <= len(shape), "the indices do not fit the rank")
-    sizes = np.array(shape[:deep])
-    at.demand(bool(np.all((indices >= -sizes) & (indices < sizes))), "an index is out of range")
-    flat = np.ravel_multi_index(tuple(np.moveaxis(indices % sizes, -1, 0)), shape[:deep]).ravel()
-    _demand_once(at, flat)
-    return flat, prod(shape[:deep])
-
-
-def _demand_once(at: Site, places: np.ndarray) -> None:
-    at.demand(0 < places.size <= _MOST_PLACES, "there are too many places, or none")
-    at.demand(len(np.unique(places)) == places.size, "a place is written twice")
-
-
-def _picked(at: Site, rows: str, updates: str, places: np.ndarray, count: int) -> str:
-    """Rows of the data and of the updates, by a Gather that takes each from where it is."""
-    at.demand(count <= _MOST_PLACES, "the tensor is too large for an order of its elements")
-    order = np.arange(count)
-    order[places] = count + np.arange(places.size)
-    return at.op("Gather", concat(at, [rows, updates], 0), at.constant(order), axis=0)
-
-
-@pytorch("torch.cat([x, v]).index_select(0, order) with a constant order instead of x[places] = v")
-@rule(
-    "ScatterND -> Reshape Concat Gather",
-    Exactness.EXACT,
-    rank=7,
-    source="https://github.com/onnx/onnx-tensorrt/issues/618",
-)
-def scatternd_gather(at: Site) -> str:
-    """Data and updates joined, then a Gather by a constant order."""
-    places, count = _flat_rows(at)
-    shape = at.shape(0)
-    inner = prod(shape) // count if count else 0
-    at.demand(prod(shape) > 0 and prod(at.shape(2)) == places.size * inner, "the updates do not fit")
-    rows = reshape(at, at.input(0), [count, inner])
-    updates = reshape(at, at.input(2), [places.size, inner])
-    return reshape(at, _picked(at, rows, updates, places, count), shape)
-
-
-@pytorch("torch.cat([x[:a], v, x[b:]]) instead of x[a:b] = v")
-@rule("ScatterND -> Reshape Slice Concat", Exactness.EXACT, rank=7, source=AI_HUB + "maskrcnn/model_patches.py")
-def scatternd_concat(at: Site) -> str:
-    """Neighbouring rows: what is before, the updates, and what is behind, joined."""
-    places, count = _flat_rows(at)
-    shape = at.shape(0)
-    start, end = int(places[0]), int(places[0]) + places.size
-    at.demand(bool((places == np.arange(start, end)).all()), "the places are no neighbours in order")
-    inner = prod(shape) // count if count else 0
-    at.demand(prod(shape) > 0 and prod(at.shape(2)) == places.size * inner, "the updates do not fit")
-    rows = reshape(at, at.input(0), [count, inner])
-    parts = [reshape(at, at.input(2), [places.size, inner])]
-    if start > 0:
-        parts.insert(0, slice_axis(at, rows, 0, 0, start))
-    if end < count:
-        parts.append(slice_axis(at, rows, 0, end, count))
-    return reshape(at, concat(at, parts, 0), shape)
-
-
-@pytorch("torch.cat([x.flatten(), v.flatten()])[order].reshape(x.shape) instead of x.scatter(1, places, v)")
-@rule("ScatterElements -> Reshape Concat Gather", Exactness.EXACT, rank=7, source=AI_HUB + "maskrcnn/model_patches.py")
-def scatterelements_gather(at: Site) -> str:
-    """Data and updates flattened and joined, then a Gather by a constant order."""
-    shape, indices = at.shape(0), at.value(1)
-    at.demand(at.attribute("reduction", "none") == "none", "values are combined with what is there")
-    axis = at.axis(len(shape))
-    at.demand(indices.shape == at.shape(2), "indices and updates differ in shape")
-    at.demand(bool(np.all((indices >= -shape[axis]) & (indices < shape[axis]))), "an index is out of range")
-    where: list[np.ndarray] = list(np.indices(indices.shape))
-    where[axis] = indices % shape[axis]
-    places = np.ravel_multi_index(tuple(where), shape).ravel()
-    _demand_once(at, places)
-    rows = reshape(at, at.input(0), [prod(shape)])
-    updates = reshape(at, at.input(2), [places.size])
-    return reshape(at, _picked(at, rows, updates, places, prod(shape)), shape)
-
-
-def _from_front(at: Site, size: int) -> str:
+def from_front(at: Site, size: int) -> str:
     """Computed places along an axis, counted from the front, as int64."""
     place = at.input(1) if at.dtype(1) == TensorProto.INT64 else cast(at, at.input(1), TensorProto.INT64)
     end = at.op("Add", place, at.constant(np.array(size, np.int64)))
@@ -277,13 +196,13 @@ def gatherelements_computed(at: Site) -> str:
     """Computed places counted in the flattened data, then a Gather."""
     at.demand(not at.is_constant(1), "the indices are constant")
     shape, dims = at.shape(0), at.shape(1)
-    at.demand(0 < prod(dims) <= _MOST_PLACES and prod(shape) > 0, "there are too many places, or none")
+    at.demand(0 < prod(dims) <= MOST_PLACES and prod(shape) > 0, "there are too many places, or none")
     axis = at.axis(len(shape))
     own = prod(shape[axis + 1 :])
     strides = [prod(shape[number + 1 :]) for number in range(len(shape))]
     grids = np.indices(dims)
     offsets = sum(grids[number] * strides[number] for number in range(len(shape)) if number != axis)
-    place = _from_front(at, shape[axis])
+    place = from_front(at, shape[axis])
     place = at.op("Mul", place, at.constant(np.array(own, np.int64))) if own > 1 else place
     flat = at.op("Add", place, at.constant(np.broadcast_to(np.asarray(offsets, np.int64), dims)))
     return at.op("Gather", reshape(at, at.input(0), [prod(shape)]), flat, axis=0)
@@ -303,7 +222,7 @@ def reversesequence_gather(at: Site) -> str:
     at.demand(len(shape) > 1 and {time, batch} == {0, 1}, "time and batch are not the first axes")
     (steps, rows), along = (shape[time], shape[batch]), [1 if axis == time else -1 for axis in (0, 1)]
     own = rows if time == 0 else 1
-    at.demand(steps * rows <= _MOST_PLACES, "there are too many places")
+    at.demand(steps * rows <= MOST_PLACES, "there are too many places")
     step = np.arange(steps, dtype=np.int64).reshape(along[::-1])
     row = np.arange(rows, dtype=np.int64).reshape(along) * (1 if time == 0 else steps)
     if at.is_constant(1):
@@ -317,31 +236,3 @@ def reversesequence_gather(at: Site) -> str:
         place = at.op("Mul", place, at.constant(np.array(own, np.int64))) if own > 1 else place
         places = at.op("Add", place, at.constant(row))
     return at.op("Gather", reshape(at, at.input(0), [steps * rows, *shape[2:]]), places, axis=0)
-
-
-@pytorch("x = torch.where(arange == places[:, j:j+1], v[:, j:j+1], x) for each j, not x.scatter(1, places, v)")
-@rule(
-    "ScatterElements -> Cast Slice Equal Less Where Add",
-    Exactness.ROUNDING,
-    SIGN_OF_ZERO,
-    rank=7,
-    source=AI_HUB + "maskrcnn/model_patches.py",
-)
-def scatterelements_where(at: Site) -> str:
-    """Computed places, up to 32 along the axis: Where the axis is at the place, one after the other."""
-    at.demand(not at.is_constant(1), "the indices are constant")
-    at.demand(at.attribute("reduction", "none") == "none", "values are combined with what is there")
-    at.demand_dtype(*FLOATS)
-    shape, dims = at.shape(0), at.shape(1)
-    axis = at.axis(len(shape))
-    same = [number for number in range(len(shape)) if number != axis]
-    at.demand(all(shape[number] == dims[number] for number in same), "it writes to a part of another axis than its own")
-    at.demand(0 < dims[axis] <= _MOST_SLICES, f"more than {_MOST_SLICES} places")
-    place = _from_front(at, shape[axis])
-    counted = [shape[axis] if number == axis else 1 for number in range(len(shape))]
-    along = at.constant(np.arange(shape[axis], dtype=np.int64).reshape(counted))
-    result = at.input(0)
-    for number in range(dims[axis]):
-        one, value = (slice_axis(at, it, axis, number, number + 1) for it in (place, at.input(2)))
-        result = at.op("Where", at.op("Equal", along, one), value, result)
-    return result

@@ -182,6 +182,15 @@ def equal_int32(at: Site) -> str:
     return at.op("Equal", *(cast(at, name, TensorProto.INT32) for name in at.inputs()))
 
 
+@pytorch("mask.float().amax(dim).bool() instead of mask.any(dim)")
+@rule("ReduceMax ReduceMin -> Cast ReduceMax ReduceMin Cast", Exactness.EXACT, rank=28, source=operator("ReduceMax"))
+def reduce_bool(at: Site) -> str:
+    """Whether any or all are true, of 0 and 1."""
+    at.demand_dtype(TensorProto.BOOL)
+    numbers = cast(at, at.input(0), TensorProto.FLOAT)
+    return cast(at, at.like(numbers, *at.node.input[1:]), TensorProto.BOOL)
+
+
 def _numbers(at: Site) -> list[str]:
     """The inputs, booleans, as 0 and 1."""
     return [cast(at, name, TensorProto.FLOAT) for name in at.inputs()]

@@ -83,3 +83,18 @@ def mod_div_any(at: Site) -> str:
     at.demand_dtype(*INTEGERS)
     at.demand(at.attribute("fmod", 0) == 0, "the sign is that of the dividend")
     return _rest(at, at.op("Add", _rest(at, at.input(0)), at.input(1)))
+
+
+@pytorch("x - y * (x / y).trunc() instead of torch.fmod(x, y), for a y of 1 or another power of two")
+@rule("Mod -> Abs Mul Floor Sub Neg Less Where", Exactness.ROUNDING, SIGN_OF_ZERO, rank=42, source=operator("Mod"))
+def mod_fmod(at: Site) -> str:
+    """The rest of a division of magnitudes by a power of two, which no step rounds, with the sign of the dividend."""
+    at.demand_dtype(TensorProto.FLOAT)
+    divisor = np.abs(at.value(1))
+    fraction, exponent = np.frexp(divisor)
+    usual = (fraction == 0.5) & (exponent > 0) & (exponent < 64)
+    at.demand(bool(usual.all()), "the divisor is no power of two between 1 and 2**62")
+    size = at.op("Abs", at.input(0))
+    whole = at.op("Floor", at.op("Mul", size, at.constant((1 / divisor).astype(np.float32))))
+    rest = at.op("Sub", size, at.op("Mul", whole, at.constant(divisor.astype(np.float32))))
+    return at.op("Where", at.op("Less", at.input(0), at.scalar(0)), at.op("Neg", rest), rest)
