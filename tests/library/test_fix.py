@@ -272,3 +272,19 @@ def test_an_op_that_the_declared_operator_set_lacks_is_replaced_and_proven(tmp_p
     result = onnx_bisect.fix(path, backend=refuses(op))
     assert result.compiles
     assert [change.node for change in result.document.changes] == ["n1"]
+
+
+def test_a_loop_that_stays_says_why(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2] x) => (float[2] y) <int64 most = {9}, bool go = {1}, float small = {0.5}> {
+        a = Neg (x)
+        [loop] y = Loop (most, go, a) <body = b (int64 i, bool cond, float[2] v) => (bool out, float[2] w) {
+            w = Mul (v, small)  largest = ReduceMax <keepdims = 0> (w)  out = Less (small, largest)
+        }>
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    result = onnx_bisect.fix(tmp_path / "model.onnx", backend=refuses("Loop"))
+    assert not result.compiles
+    assert [it.reasons for it in result.document.left] == [
+        ("it cannot be written out: its condition is computed from inputs",)
+    ]

@@ -28,6 +28,7 @@ from onnxbisect.file_remedies.candidates import (
     with_lower_ranks,
     with_newer_forms,
 )
+from onnxbisect.file_remedies.control_flow import why_not_written_out
 from onnxbisect.file_remedies.ranks import LOWER_RANKS, USUAL_RANK, form_of_lower_rank
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 
@@ -55,6 +56,7 @@ __all__ = [
     "promising",
     "repaired",
     "usual_forms",
+    "why_not_written_out",
     "with_lower_ranks",
     "with_newer_forms",
 ]

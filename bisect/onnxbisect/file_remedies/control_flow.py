@@ -12,6 +12,7 @@ from onnxbisect.file_remedies import remedy
 from onnxbisect.file_remedies.loops import loop_unroll, scan_unroll, stacked
 from onnxbisect.language import count
 from onnxbisect.model.external import constant_tensor
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, reads, walk
 from onnxbisect.preflight import ToolLimits
@@ -64,6 +65,17 @@ def resolve_control_flow(file: remedy.File, limits: ToolLimits) -> remedy.Remedi
     remedy.drop_unread(result.graph, read)
     sentence = ", ".join(f"{number} {_DONE[op]}" for op, number in sorted(done.items()))
     return remedy.RemediedFile(proto=result, sentence=sentence, structure=True)
+
+
+def why_not_written_out(node: onnx.NodeProto, facts: TensorFacts) -> str:
+    """Why a Loop or Scan stays; empty for other nodes, and for one that can be written out."""
+    if node.op_type not in ("Loop", "Scan") or domain_of(node):
+        return ""
+    try:
+        rewrite(_RULES[node.op_type], node, facts)
+    except NotApplicable as why:
+        return str(why)
+    return ""
 
 
 #: Most tensors of one sequence.

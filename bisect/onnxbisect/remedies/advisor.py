@@ -7,7 +7,7 @@ from typing import Self
 import onnx
 
 from onnxbisect.diagnosis import CompletedDiagnosis, CulpritKind, DiagnosedCulprit
-from onnxbisect.file_remedies import LOWER_RANKS, form_of_lower_rank
+from onnxbisect.file_remedies import LOWER_RANKS, form_of_lower_rank, why_not_written_out
 from onnxbisect.language import english
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
@@ -265,7 +265,9 @@ class Advisor:
         return tuple(dict.fromkeys(reason for reason, _ in why)), min(beyond, key=list(Exactness).index, default=None)
 
     def _reasons(self, node: onnx.NodeProto) -> Iterator[tuple[str, Exactness | None]]:
-        """A sentence about each rule for the node's op, inapplicable ones last, and what would have to be allowed."""
+        """A sentence about each rule for the node's op, inapplicable ones last, and what would have to be allowed; of a
+        loop, why it is one.
+        """
         considered = self._everything.considered(node, self.known)
         for it in sorted(considered, key=lambda it: isinstance(it, RuleRefusal)):
             if isinstance(it, RuleRefusal):
@@ -279,6 +281,8 @@ class Advisor:
                 seen = not it.unknown(self.known)
                 told = english("{sentence}; the compiler takes the result", sentence=may) if seen else may
                 yield told, it.exactness
+        if reason := why_not_written_out(node, self._facts):
+            yield english("it cannot be written out: {reason}", reason=reason), None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,7 @@ class SearchReplay:
         listed = self._oracle.named_in(whole)
         if self._may_be_all(listed):
             self._oracle.ask(whole & ~listed, english("all but the nodes that the log lists"))
-        elif self._universe.doubted:
+        elif self._universe.doubted and self._universe.doubted != whole:
             self._oracle.ask(whole & ~self._universe.doubted, english("all but what failed before it was repaired"))
         # Every iteration settles a suspect or a cut-induced failure; otherwise verdicts contradict each other.
         for _ in range(4 * len(self._universe) + 16):
