@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from onnxbisect.cut import split_variants_by_producers
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import next_asks, plan
+from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.conclude import COMBINED, TWO
+from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
@@ -945,3 +947,20 @@ def test_one_unit_that_its_sizes_make_refused_is_found_by_halving() -> None:
             diagnosis = world.diagnose(most=2 * count).diagnosis
             assert {it.units for it in diagnosis.culprits} == {1 << unit for unit in bad}
             assert world.calls <= most
+
+
+@pytest.mark.parametrize(("ops", "multiplied"), [(3, True), (12, False)])
+def test_of_many_ops_that_are_counted_each_is_thinned_without_all_combinations(ops: int, multiplied: bool):
+    """Each op keeps its first units in one file and its last ones in another; 2**12 files would be no search."""
+    graph = chain([unit % ops for unit in range(5 * ops)])
+    pools = graph.variant_members
+    suspects = [
+        Suspect(units=of(list(members(pool))[:3]), fails=0, occurrences=(tuple(members(pool))[:3],), pool=pool)
+        for pool in pools
+    ]
+    ways, _, cut_short = ways_to_break(graph, suspects)
+    assert (len(ways) == 2**ops) == multiplied
+    assert cut_short != multiplied
+    for pool in pools:
+        units = list(members(pool))
+        assert {pool & ~way for way in ways} >= {of(units[:2]), of(units[-2:])}

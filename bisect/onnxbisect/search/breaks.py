@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from math import prod
 
 from onnxbisect.search.context import FEW_UNITS
 from onnxbisect.search.state import Suspect
@@ -12,6 +13,9 @@ from onnxbisect.universe import Universe, remembered
 EXHAUSTIVE = 16
 #: Most ways that are tried.
 MOST = 48
+#: Most ways that come of multiplying the ways to break interactions by those to thin each op of which only so many are
+#: taken; ten such ops have thousands.
+_MOST_MULTIPLIED = 4 * MOST
 #: Any two units within so many steps of each other are kept together in one way.
 _NEAR = 2
 
@@ -47,9 +51,18 @@ def _ways(
     room = max(2, MOST // len(ways))
     thinned = [_thinned(universe, pool & ~singles, allowed, union(edges)) for pool, allowed in pools]
     cut_short |= any(len(thin) > room for thin in thinned)
-    spared = product(*(thin[:room] for thin in thinned))
-    found = {singles | way | union(thin) for thin in spared for way in ways}
+    choices = [ways, *(thin[:room] for thin in thinned)]
+    if prod(map(len, choices)) <= _MOST_MULTIPLIED:
+        together = list(map(union, product(*choices)))
+    else:
+        together, cut_short = _side_by_side(choices), True
+    found = {singles | way for way in together}
     return sorted(found, key=sort_key), exhaustive, cut_short
+
+
+def _side_by_side(choices: Sequence[Sequence[UnitSet]]) -> list[UnitSet]:
+    """Unions of one set of each choice, such that each set is in one of them."""
+    return [union(sets[number % len(sets)] for sets in choices) for number in range(max(map(len, choices)))]
 
 
 def _thinned(universe: Universe, pool: UnitSet, allowed: int, others: UnitSet) -> list[UnitSet]:
@@ -85,9 +98,9 @@ def _covering(
     several = [occurrences for occurrences in patterns if len(occurrences[0]) > 1]
     kept_sets = _Kept(edges)
     each = [_every(group, MOST) for group in _groups(edges)]
-    for number in range(max(len(ways or ()) for ways in each)):
-        chosen = (sorted(ways, key=sort_key)[number % len(ways)] for ways in each if ways)
-        kept_sets.keep(kept_sets.units & ~union(chosen))
+    few = [sorted(ways, key=sort_key) for ways in each if ways]
+    for broken in _side_by_side(few) if few else ():
+        kept_sets.keep(kept_sets.units & ~broken)
     for role in range(max(len(occurrences[0]) for occurrences in several) if None in each else 0):
         broken = of(occurrence[role % len(occurrence)] for occurrences in several for occurrence in occurrences)
         kept_sets.keep(kept_sets.units & ~broken)
