@@ -243,12 +243,13 @@ class _Repairer:
         """What the compiler says of the piece with these candidates, and what it refuses there.
 
         Where it names nothing, fewer calls than a search takes tell whether it refuses a replacement by itself, or
-        beside which neighbour. Why it refuses one that may be given up is not asked: the next one takes one call.
+        beside which neighbour. Why it refuses one that may be given up, or has nodes that are expected to fail, is not
+        asked: the next one takes one call.
         """
         nodes = self._nodes(candidates, advice)
         doubted = [name for it in candidates for name in self._advisor.doubted(it)]
-        once = self._before.died and all(map(self._advisor.may_be_given_up, candidates))
-        if not self._before.died or once or doubted or len(candidates) > 1:
+        once = self._before.died and (bool(doubted) or all(map(self._advisor.may_be_given_up, candidates)))
+        if not self._before.died or once or len(candidates) > 1:
             found = self._compiler.ask(model, nodes, doubted, whole=once)
             return found, found.culprits
         (candidate,) = candidates
@@ -270,15 +271,23 @@ class _Repairer:
     def _beside(
         self, model: onnx.ModelProto, new: Sequence[str], beside: Sequence[Sequence[str]]
     ) -> Sequence[Named] | None:
-        """What fails with the new nodes and passes without them; None if no single one explains that all fail."""
-        refused, explained = [], False
-        for group in beside:
+        """What fails with the new nodes and passes without them; None if no single one explains that all fail.
+
+        Once one is found, what is left of the others is mostly fine together.
+        """
+        refused, explained, rest = [], False, list(beside)
+        while rest:
+            group = rest.pop(0)
             found = self._compiler.ask(model, [*new, *group], whole=True)
-            if found.diagnosis.verdict is Status.FAIL:
-                explained = True
-                if self._compiler.ask(model, group, whole=True).compiles:
-                    place = CulpritPlace((*new, *group))
-                    refused.append(Named(kind=CulpritKind.INTERACTION, ops=(), places=(place,), message=found.message))
+            if found.diagnosis.verdict is not Status.FAIL:
+                continue
+            explained = True
+            if self._before.passing.issuperset(group) or self._compiler.ask(model, group, whole=True).compiles:
+                place = CulpritPlace((*new, *group))
+                refused.append(Named(kind=CulpritKind.INTERACTION, ops=(), places=(place,), message=found.message))
+            others = [*new, *(name for one in rest for name in one)]
+            if len(rest) > 1 and self._compiler.ask(model, others, whole=True).compiles:
+                break
         return refused if explained else None
 
     def _learn_answer(
