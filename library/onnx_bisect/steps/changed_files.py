@@ -8,8 +8,9 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import mkdtemp
 
-from onnx_bisect.steps.repair_compiler import RepairCompiler, changed_model, copy_data
+from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler, changed_model, copy_data
 from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
@@ -162,8 +163,12 @@ class RefusedFile:
         return not named or not _JUDGED_ANEW.isdisjoint(applied)
 
     def after(self, change: ChangedCopy, said: SearchedModel, compiler: RepairCompiler) -> "RefusedFile":
-        """The file after `change`, of which the compiler says something else."""
-        context = compiler.context_of(compiler.read(change.proto), False)
+        """The file after `change`, of which the compiler says something else. Its changes are made from a file of its
+        own, since the next one that is asked about replaces that of `compiler`.
+        """
+        folder, first = Path(mkdtemp(dir=compiler.folder)), compiler.loaded
+        copy_data(first.model.proto, first.model.path.parent, folder)
+        context = compiler.context_of(changed_model(first, change.proto, folder / REPAIRED), False)
         return replace(self, context=context, said=said, change=change, reasons=self.reasons | {self.said.failure})
 
 
