@@ -18,9 +18,18 @@ from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.ranks import USUAL_RANK, few_dimensions, lower_ranks
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
-from onnxbisect.file_remedies.removal import bound_masks, fold_constants, low_masks, remove_copies, remove_nan_guards
+from onnxbisect.file_remedies.removal import (
+    bound_masks,
+    fold_constants,
+    low_masks,
+    neutral_factors,
+    remove_copies,
+    remove_nan_guards,
+    remove_neutral_factors,
+)
 from onnxbisect.file_remedies.usual_forms import BY_RULES
 from onnxbisect.model import Model
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.gate import complaint
 from onnxbisect.model.model import Bounded, directly
 from onnxbisect.model.order import another_order
@@ -44,6 +53,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     form.drop_unread_outputs,
     remove_nan_guards,
     bound_masks,
+    remove_neutral_factors,
     remove_copies,
     fold_constants,
     form.densify,
@@ -158,6 +168,8 @@ def promising(model: Model, findings: Iterable[Finding], limits: ToolLimits) -> 
     graph = model.proto.graph
     if low_masks(graph) or another_order(graph) or any(map(is_constant, graph.node)) or form.shared_weights(graph):
         return True
+    if neutral_factors(graph, TensorFacts.of(model)):
+        return True
     settled = settled_by(limits.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
 
@@ -216,10 +228,14 @@ def with_weights_inside(model: Model, limits: ToolLimits) -> ChangedCopy | None:
     return candidate if weights_into_bodies.id in candidate.remedies else None
 
 
-def masks_bounded(model: Model, limits: ToolLimits) -> ChangedCopy | None:
-    """The file with its masks of scores bounded, for a tool that computes other numbers; None without such masks."""
-    candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, limits)
-    return replace(candidate, needed=True) if bound_masks.id in candidate.remedies else None
+def for_other_numbers(model: Model, limits: ToolLimits) -> Iterator[ChangedCopy]:
+    """Files for a tool that compiled the model and computes other numbers: without factors of 1, after which one leaves
+    memory as it was, and with the masks of scores bounded.
+    """
+    for remedy in (remove_neutral_factors, bound_masks):
+        candidate = repaired(File.of(model), {*_BASE, remedy.id}, limits)
+        if remedy.id in candidate.remedies:
+            yield replace(candidate, needed=True)
 
 
 def arranged_otherwise(model: Model, limits: ToolLimits) -> ChangedCopy | None:

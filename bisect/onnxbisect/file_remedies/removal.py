@@ -1,7 +1,7 @@
-"""What a file can do without: nodes that no input changes, copies, guards against NaN, and extremely low masks."""
+"""What a file can do without: nodes that no input changes, copies, guards against NaN, factors of 1, very low masks."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 import numpy as np
@@ -22,6 +22,7 @@ from onnxbisect.file_remedies.remedy import (
 )
 from onnxbisect.language import count
 from onnxbisect.model.external import is_external
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import domain_of, is_constant, is_copy, reads
 from onnxbisect.preflight import ToolLimits
 from onnxbisect.rewrites import Exactness, NotApplicable
@@ -29,6 +30,8 @@ from onnxbisect.rewrites.apply import trace
 
 #: Most bytes of one folded tensor, and of all together.
 _LARGEST, _MOST = 16 << 20, 256 << 20
+#: Elements of the largest factor that is looked at.
+_LARGEST_FACTOR = 1 << 20
 #: Their outputs stand for quantised weights, which must not be stored as floats.
 _QUANTISERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
@@ -124,14 +127,45 @@ def remove_nan_guards(file: File, limits: ToolLimits) -> RemediedFile:
             guards[index] = tensor
     if not guards:
         raise NotApplicable("no Where replaces the NaNs of a tensor by a constant")
+    result = _without(file, guards)
+    return RemediedFile(proto=result, sentence=f"{count(len(guards), 'guard')} against NaN removed")
+
+
+@file_remedy("remove-neutral-factors", answers="")
+def remove_neutral_factors(file: File, limits: ToolLimits) -> RemediedFile:
+    """x · 1 and x / 1 become x."""
+    gone = neutral_factors(file.proto.graph, file.facts)
+    if not gone:
+        raise NotApplicable("nothing is multiplied or divided by 1")
+    return RemediedFile(proto=_without(file, gone), sentence=f"{count(len(gone), 'product')} with 1 removed")
+
+
+def neutral_factors(graph: onnx.GraphProto, facts: TensorFacts) -> dict[int, str]:
+    """The nodes that return one of their inputs, multiplied or divided by 1, by index, and that input."""
+    found: dict[int, str] = {}
+    for index, node in enumerate(graph.node):
+        if node.op_type not in ("Mul", "Div") or domain_of(node):
+            continue
+        shape = facts.shape(node.output[0])
+        for tensor, factor in (node.input, reversed(node.input)) if node.op_type == "Mul" else (node.input,):
+            value = facts.value_up_to(factor, _LARGEST_FACTOR)
+            if value is not None and bool(np.all(value == 1)) and shape is not None and shape == facts.shape(tensor):
+                found[index] = tensor
+                break
+    return found
+
+
+def _without(file: File, gone: Mapping[int, str]) -> onnx.ModelProto:
+    """The file without the nodes of these indices, each with the tensor that it returns; outputs get a copy of it."""
+    graph = file.proto.graph
     kept = {value.name for value in graph.output} | annotated(graph)
     original: dict[str, str] = {}
     nodes = []
     for index, node in enumerate(graph.node):
-        if index not in guards:
+        if index not in gone:
             nodes.append(node)
             continue
-        tensor = original.get(guards[index], guards[index])
+        tensor = original.get(gone[index], gone[index])
         if node.output[0] in kept:
             copy = onnx.helper.make_node("Identity", [tensor], [node.output[0]], name=node.name)
             trace(node, copy)
@@ -141,9 +175,8 @@ def remove_nan_guards(file: File, limits: ToolLimits) -> RemediedFile:
     result = copied(file.proto)
     set_nodes(result.graph, nodes)
     read_instead([node for node in result.graph.node if not original.keys().isdisjoint(reads(node))], original)
-    suspects = {name for index in guards for name in reads(graph.node[index])} | original.keys()
-    drop_unread(result.graph, suspects)
-    return RemediedFile(proto=result, sentence=f"{count(len(guards), 'guard')} against NaN removed")
+    drop_unread(result.graph, {name for index in gone for name in reads(graph.node[index])} | original.keys())
+    return result
 
 
 #: Low enough that exp is 0 in float32 and float16, and high enough that sums and integer scales keep their digits.

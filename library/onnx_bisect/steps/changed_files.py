@@ -20,8 +20,8 @@ from onnxbisect.file_remedies import (
     as_said,
     candidates,
     changed_nodes,
+    for_other_numbers,
     form_candidates,
-    masks_bounded,
     promising,
     with_lower_ranks,
     with_newer_forms,
@@ -91,17 +91,17 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     """A few changed files, smallest change first, each created when the iterator reaches it.
 
     Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
-    they are the file in each part of that form; otherwise they answer the preflight's findings, after one that bounds
-    masks where only its numbers are wrong. The last one, for a compiler that died, is arranged otherwise. Where a
+    they are the file in each part of that form; otherwise they answer the preflight's findings, after those for wrong
+    numbers where only these are wrong. The last one, for a compiler that died, is arranged otherwise. Where a
     search on record has found what such a compiler refuses, only files that answer an error may leave it as it is.
     """
     model, limits = context.loaded.model, context.tool_limits
     if whole.compiles_in_another_form:
         yield from form_candidates(model, limits, forked)
         return
-    masks = masks_bounded(model, limits) if whole.computes_other_numbers else None
-    if masks is not None and _ORDER.index(masks.exactness) <= _ORDER.index(allow):
-        yield masks
+    for candidate in for_other_numbers(model, limits) if whole.computes_other_numbers else ():
+        if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
+            yield candidate
     refused = whole.refused if whole.died else ()
     for candidate in candidates(model, context.findings, limits, forked, whole.hints):
         if _ORDER.index(candidate.exactness) > _ORDER.index(allow):
