@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import TensorProto, helper
 
-from onnxbisect.model.scopes import opset_versions
+from onnxbisect.model.scopes import attribute_value, opset_versions
 from onnxbisect.report.text import clip, plural, uncoloured
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.measurement.node_tests import NODE, NodeTestForm
-from onnxbisect_backends.simulator.constraints import GraphScope, default_of, enter, spelled, value_of
+from onnxbisect_backends.simulator.constraints import GraphScope, default_of, enter, spelled
 from onnxbisect_backends.simulator.profiles import (
     AttrConstraint,
     InputConstraint,
@@ -111,7 +111,7 @@ def _established(uses: Sequence[Use]) -> Iterator[tuple[Feature, str]]:
 def _seen(node: onnx.NodeProto, scope: GraphScope, schema: onnx.defs.OpSchema) -> Iterator[tuple[str, str, Scalar]]:
     for name in schema.attributes:
         written = scope.attribute(node, name)
-        value = None if written is None else value_of(written)
+        value = None if written is None else attribute_value(written)
         if value is None or value == default_of(node, name, scope):
             continue
         if isinstance(value, list | float) or name in _SIZES:

@@ -13,10 +13,10 @@ import onnx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxbisect.errors import OptionError
-from onnxbisect.model.scopes import schema_of
+from onnxbisect.model.scopes import attribute_value, schema_of
 from onnxbisect.report.text import clip, plural, uncoloured
 from onnxbisect_backends.simulator import profiles
-from onnxbisect_backends.simulator.constraints import OMITTED, input_text, use_text, value_of
+from onnxbisect_backends.simulator.constraints import OMITTED, input_text, use_text
 
 #: Most characters of a message in a profile.
 _WORDS = 200
@@ -187,7 +187,7 @@ def _seen(use: _Entry) -> Iterator[_Seen]:
     if schema is None:
         return
     for name, attribute in schema.attributes.items():
-        value = use.attributes[name] if name in use.attributes else value_of(attribute.default_value)
+        value = use.attributes[name] if name in use.attributes else attribute_value(attribute.default_value)
         if isinstance(value, bool | int | float | str):
             yield _Seen(kind="attr", name=name, value=value)
     for formal, given in zip(schema.inputs, use.inputs, strict=False):
@@ -203,7 +203,9 @@ def _seen(use: _Entry) -> Iterator[_Seen]:
 def _text(use: _Entry) -> str | None:
     """The use in the spelling of `onnxbisect_backends.simulator.constraints`; None if an input's type is unknown."""
     schema = use.schema_of_op
-    defaults = {} if schema is None else {name: value_of(it.default_value) for name, it in schema.attributes.items()}
+    defaults = (
+        {} if schema is None else {name: attribute_value(it.default_value) for name, it in schema.attributes.items()}
+    )
     kept = {name: value for name, value in use.attributes.items() if value is None or value != defaults.get(name)}
     if any(it is not None and (it.dtype is None or it.rank is None) for it in use.inputs):
         return None

@@ -11,7 +11,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from onnxbisect.model.external import constant_tensor
-from onnxbisect.model.scopes import bodies, domain_of, is_constant, schema_of
+from onnxbisect.model.scopes import attribute_value, bodies, domain_of, is_constant, schema_of
 from onnxbisect.model.shapeops import RANDOM
 from onnxbisect_backends.simulator.profiles import (
     AttrConstraint,
@@ -152,9 +152,6 @@ def small_values(tensor: TensorProto) -> list[bool | int | float] | None:
     return values
 
 
-_DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
-
-
 def violation(constraint: Constraint, node: onnx.NodeProto, scope: GraphScope) -> str | None:
     """How the node violates this limit, as a phrase that quotes the limit; None if it does not.
 
@@ -178,7 +175,7 @@ def violation(constraint: Constraint, node: onnx.NodeProto, scope: GraphScope) -
 def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: GraphScope) -> str | None:
     name, rule, allowed = constraint.name, constraint.rule, _tuple(constraint.value)
     written = scope.attribute(node, name)
-    value = value_of(written) if written is not None else default_of(node, name, scope)
+    value = attribute_value(written) if written is not None else default_of(node, name, scope)
     shown = f"attribute {name} {'=' if written is not None else 'left at its default'} {value!r}"
     match rule:
         case "absent" | "absent_or":
@@ -196,7 +193,7 @@ def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: GraphSco
             return f"{shown}, which it does not take" if _among(value, allowed) else None
         case "in_if_mode_nearest":
             mode = scope.attribute(node, "mode")
-            if (value_of(mode) if mode is not None else "nearest") == "nearest" and not _among(value, allowed):
+            if (attribute_value(mode) if mode is not None else "nearest") == "nearest" and not _among(value, allowed):
                 return f"{shown} with mode nearest, takes {_list(allowed)}"
         case "all_eq":
             items = value if isinstance(value, list) else [] if value is None else [value]
@@ -265,27 +262,7 @@ def default_of(node: onnx.NodeProto, name: str, scope: GraphScope) -> Scalar | l
     known = schema.attributes.get(name) if schema is not None else None
     if known is None or known.default_value.type == AttributeProto.UNDEFINED:
         return None
-    return value_of(known.default_value)
-
-
-def value_of(attribute: AttributeProto) -> Scalar | list[Scalar] | None:
-    """An attribute's value in profile notation, dtypes by name; None for tensors and graphs."""
-    match attribute.type:
-        case AttributeProto.FLOAT:
-            return float(attribute.f)
-        case AttributeProto.INT:
-            if attribute.name in _DTYPE_ATTRIBUTES and attribute.i in TensorProto.DataType.values():
-                return str(TensorProto.DataType.Name(attribute.i))
-            return int(attribute.i)
-        case AttributeProto.STRING:
-            return str(attribute.s.decode("utf-8", "replace"))
-        case AttributeProto.FLOATS:
-            return list(attribute.floats)
-        case AttributeProto.INTS:
-            return list(attribute.ints)
-        case AttributeProto.STRINGS:
-            return [item.decode("utf-8", "replace") for item in attribute.strings]
-    return None
+    return attribute_value(known.default_value)
 
 
 def _tuple(value: Scalar | tuple[Scalar, ...]) -> tuple[Scalar, ...]:
@@ -316,7 +293,7 @@ def spelled(node: onnx.NodeProto, scope: GraphScope, *, exact: bool) -> str | No
     for attribute in node.attribute:
         written = scope.attribute(node, attribute.name)
         if written is not None:
-            value = value_of(written)
+            value = attribute_value(written)
             if value is None or value != default_of(node, attribute.name, scope):
                 attributes[attribute.name] = value
     return use_text(attributes, list(map(str, inputs)), sum(1 for name in node.output if name))

@@ -11,6 +11,10 @@ _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 _DROPOUT_SINCE = 7
 #: The largest version that onnx accepts in a schema lookup; a file may claim any version and gets the newest schema.
 _LATEST = (1 << 31) - 1
+#: Attributes that name a dtype.
+_DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
+#: What the values of attributes are made of.
+Scalar = bool | int | float | str
 #: Domain, name and overload of a model-local function or operator.
 Call = tuple[str, str, str]
 
@@ -134,3 +138,23 @@ def is_copy(node: onnx.NodeProto, opset: int, read: Collection[str], value: Call
         return True
     training = value(node.input[2])
     return training is not None and not training.any()
+
+
+def attribute_value(attribute: onnx.AttributeProto) -> Scalar | list[Scalar] | None:
+    """The value as profiles write it, dtypes by name; None for tensors and graphs."""
+    match attribute.type:
+        case onnx.AttributeProto.FLOAT:
+            return float(attribute.f)
+        case onnx.AttributeProto.INT:
+            if attribute.name in _DTYPE_ATTRIBUTES and attribute.i in onnx.TensorProto.DataType.values():
+                return str(onnx.TensorProto.DataType.Name(attribute.i))
+            return int(attribute.i)
+        case onnx.AttributeProto.STRING:
+            return str(attribute.s.decode("utf-8", "replace"))
+        case onnx.AttributeProto.FLOATS:
+            return list(attribute.floats)
+        case onnx.AttributeProto.INTS:
+            return list(attribute.ints)
+        case onnx.AttributeProto.STRINGS:
+            return [item.decode("utf-8", "replace") for item in attribute.strings]
+    return None

@@ -4,14 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any
 
-import onnx
-from onnx import AttributeProto, TensorProto
+from onnx import TensorProto
 
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, CulpritKind, Diagnosis, ProbeRecord
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.scopes import domain_of
+from onnxbisect.model.scopes import attribute_value, domain_of
 from onnxbisect.report.contents import OpEntry, OpVerdict, UseEntry, UseInput, probe_name
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, spell, union
 from onnxbisect.universe import Universe
@@ -107,9 +105,6 @@ def states(universe: Universe, diagnosis: Diagnosis, records: Records) -> States
     return States(culprit=culprit, suspected=suspected, context=context, passing=passing, unknown=unknown)
 
 
-_DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
-
-
 def use_entries(job: CompletedDiagnosis, states: States) -> list[UseEntry]:
     """One entry for each variant, in model order.
 
@@ -141,7 +136,7 @@ def use_entries(job: CompletedDiagnosis, states: States) -> list[UseEntry]:
                 "op": node.op_type,
                 "domain": domain_of(node),
                 "opset": facts.opsets.get(domain_of(node)),
-                "attributes": {attribute.name: _value(attribute) for attribute in node.attribute},
+                "attributes": {attribute.name: _number(attribute_value(attribute)) for attribute in node.attribute},
                 "inputs": inputs,
                 "outputs": sum(map(bool, node.output)),
                 "units": spell(units),
@@ -153,30 +148,11 @@ def use_entries(job: CompletedDiagnosis, states: States) -> list[UseEntry]:
     return entries
 
 
-def _number(value: float) -> float | str:
-    """The value, as text if it is infinite or NaN, which JSON lacks."""
-    return value if isfinite(value) else str(value)
-
-
-def _value(attribute: onnx.AttributeProto) -> Any:
-    """The value as profiles write it: dtypes by name."""
-    match attribute.type:
-        case AttributeProto.INT if attribute.name in _DTYPE_ATTRIBUTES:
-            known = attribute.i in TensorProto.DataType.values()
-            return TensorProto.DataType.Name(attribute.i) if known else attribute.i
-        case AttributeProto.INT:
-            return attribute.i
-        case AttributeProto.FLOAT:
-            return _number(attribute.f)
-        case AttributeProto.STRING:
-            return attribute.s.decode("utf-8", "replace")
-        case AttributeProto.INTS:
-            return list(attribute.ints)
-        case AttributeProto.FLOATS:
-            return list(map(_number, attribute.floats))
-        case AttributeProto.STRINGS:
-            return [item.decode("utf-8", "replace") for item in attribute.strings]
-    return None
+def _number(value: object) -> object:
+    """The value, with a number as text if it is infinite or NaN, which JSON lacks."""
+    if isinstance(value, list):
+        return [_number(it) for it in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def op_table(job: CompletedDiagnosis, states: States, records: Records, identities: Sequence[str]) -> list[OpEntry]:
