@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def main(model: str, out: str, order: str) -> int:
             return 2
     try:
         names = [entry.name for entry in inputs]
-        dataset = _dataset(names, asked["samples"]) if asked["quantize"] else None
+        dataset = write_dataset(load(path, names) for path in asked["samples"]) if asked["quantize"] else None
     except (OSError, ValueError, KeyError) as error:
         print(f"There are no samples to calibrate on: {error}", file=sys.stderr)
         return 2
@@ -107,20 +108,19 @@ def analyse(rknn: RKNN, model: str, sample: list[np.ndarray], out: Path) -> None
         shutil.rmtree(out / dumped, ignore_errors=True)
 
 
-def _dataset(inputs: list[str], samples: list[str]) -> str:
+def write_dataset(samples: "Iterable[list[np.ndarray]]") -> str:
     """The samples in the toolkit's form: a text file, each line the `.npy` files of one sample's inputs in order.
 
     All are in the working directory, under names without blanks.
     """
-    if not samples:
-        raise ValueError("none were made for this model")
     lines = []
-    for number, path in enumerate(samples):
-        names = [f"sample{number}_{position}.npy" for position in range(len(inputs))]
-        with np.load(path) as values:
-            for name, tensor in zip(names, inputs, strict=True):
-                np.save(name, values[tensor])
+    for number, arrays in enumerate(samples):
+        names = [f"sample{number}_{position}.npy" for position in range(len(arrays))]
+        for name, array in zip(names, arrays, strict=True):
+            np.save(name, array)
         lines.append(" ".join(names))
+    if not lines:
+        raise ValueError("none were made for this model")
     dataset = Path("dataset.txt")
     dataset.write_text("\n".join(lines) + "\n")
     return str(dataset)

@@ -26,7 +26,7 @@ except (ImportError, OSError) as error:  # a system library is missing, which sa
     sys.exit(2)
 
 sys.path.append(str(Path(__file__).parent))
-from rknn_convert import analyse, simulate  # type: ignore[import-not-found]
+from rknn_convert import analyse, load, simulate, write_dataset  # type: ignore[import-not-found]
 
 _REFUSED = 3
 #: What it says of a name that it has listed itself.
@@ -59,25 +59,15 @@ def _samples(model: str, folder: Path) -> list[list[np.ndarray]]:
     graph = onnx.load(model, load_external_data=False).graph
     weights = {tensor.name for tensor in graph.initializer}
     names = [it.name for it in graph.input if it.name not in weights]
-    samples = []
-    for number in range(len(list(folder.glob("*.npz")))):
-        with np.load(folder / f"{number}.npz") as arrays:
-            samples.append([arrays[name] for name in names])
-    return samples
+    return [load(str(folder / f"{number}.npz"), names) for number in range(len(list(folder.glob("*.npz"))))]
 
 
 def _quantise(model: str, samples: list[list[np.ndarray]], config: dict[str, object]) -> None:
-    lines = []
-    for number, arrays in enumerate(samples):
-        names = [f"sample{number}_{place}.npy" for place in range(len(arrays))]
-        for name, array in zip(names, arrays, strict=True):
-            np.save(name, array)
-        lines.append(" ".join(names))
-    Path("dataset.txt").write_text("\n".join(lines) + "\n")
+    dataset = write_dataset(samples)
     rknn = RKNN(verbose=False)
     _done("config", rknn.config(**config))
     _done("load_onnx", rknn.load_onnx(model=model))
-    _done("hybrid_quantization_step1", rknn.hybrid_quantization_step1(dataset="dataset.txt", proposal=False))
+    _done("hybrid_quantization_step1", rknn.hybrid_quantization_step1(dataset=dataset, proposal=False))
     rknn.release()
     found = _settings(model)["quantize_parameters"]
     integers = [name for name, it in found.items() if it["dtype"] != _NOT_QUANTISED]
