@@ -7,7 +7,7 @@ labels, while the token that requested it is valid, and does not reveal that tok
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from urllib.parse import urljoin
 
 from fastapi import APIRouter, Query, Request, Response
@@ -48,6 +48,24 @@ class Badge:
     title: str
     message: str
     colour: Colour
+
+    @classmethod
+    def of(cls, job: Job | None) -> Self:
+        """About the newest job, if there is one."""
+        if job is None:
+            return cls(title=_TITLE, message="no job", colour=Colour.NONE)
+        count = sum(len(search.found) for search in job.searches)
+        match job.state, job.verdict:
+            case JobState.DONE, Status.PASS:
+                return cls(title=_TITLE, message="compiles", colour=Colour.GOOD)
+            case JobState.DONE, Status.FAIL:
+                return cls(title=_TITLE, message=plural(count, "culprit") if count else "fails", colour=Colour.BAD)
+            case JobState.DONE, _:
+                return cls(title=_TITLE, message="unresolved", colour=Colour.UNSURE)
+            case ((JobState.QUEUED | JobState.RUNNING), _):
+                return cls(title=_TITLE, message=job.state, colour=Colour.BUSY)
+            case _:
+                return cls(title=_TITLE, message=job.state, colour=Colour.NONE)
 
     def svg(self) -> str:
         """The SVG, without scripts, fonts or other external resources. Both texts may be hostile."""
@@ -126,7 +144,7 @@ def get_badge(
         if owner is None or not tokens.allows(owner, Scope.READ):
             raise missing(english("badge"))
         found = jobs.list_page(session, owner.tenant, jobs.JobFilter(labels=labels), limit=1).rows
-    svg = _badge(found[0] if found else None).svg()
+    svg = Badge.of(found[0] if found else None).svg()
     headers = {
         "Cache-Control": f"public, max-age={_SECONDS}",
         "Content-Security-Policy": _POLICY,
@@ -138,20 +156,3 @@ def get_badge(
 def _sealed(labels: dict[str, str]) -> str:
     """The text to seal. It is unique for the labels, because their names contain no colons or line ends."""
     return "\n".join(["badge", *(f"{name}:{value}" for name, value in sorted(labels.items()))])
-
-
-def _badge(job: Job | None) -> Badge:
-    if job is None:
-        return Badge(title=_TITLE, message="no job", colour=Colour.NONE)
-    count = sum(len(search.found) for search in job.searches)
-    match job.state, job.verdict:
-        case JobState.DONE, Status.PASS:
-            return Badge(title=_TITLE, message="compiles", colour=Colour.GOOD)
-        case JobState.DONE, Status.FAIL:
-            return Badge(title=_TITLE, message=plural(count, "culprit") if count else "fails", colour=Colour.BAD)
-        case JobState.DONE, _:
-            return Badge(title=_TITLE, message="unresolved", colour=Colour.UNSURE)
-        case ((JobState.QUEUED | JobState.RUNNING), _):
-            return Badge(title=_TITLE, message=job.state, colour=Colour.BUSY)
-        case _:
-            return Badge(title=_TITLE, message=job.state, colour=Colour.NONE)
