@@ -67,9 +67,16 @@ class Identities:
             elif name in sparse:
                 yield digest("sparse weight", self._contents.sparse(sparse[name]))
             elif name in wiring.constants:
-                yield digest("constant", self._constant(wiring.nodes[wiring.constants[name]], uses))
+                node = wiring.nodes[wiring.constants[name]]
+                plain = len(node.attribute) == 1 and node.attribute[0].name == "value"
+                yield digest(
+                    "constant", self._stored(node.attribute[0].t, uses) if plain else self._contents.node(node)
+                )
             elif name in model.known:
-                yield digest("known", type_bytes(model.types, name), self._known(name, uses))
+                array = model.known[name]
+                whole = self._weights or _value_matters(array, uses)
+                content = array_digest(array) if whole else (array.shape, _zero(array, uses))
+                yield digest("known", type_bytes(model.types, name), content)
             else:
                 yield digest("input", type_bytes(model.types, name))
 
@@ -78,17 +85,6 @@ class Identities:
         array = None if self._weights else self._contents.array(tensor, most)
         with_value = self._weights or (array is not None and _value_matters(array, uses))
         return self._contents.tensor(tensor, with_value=with_value), _zero(array, uses)
-
-    def _constant(self, node: onnx.NodeProto, uses: set[_Use]) -> object:
-        if len(node.attribute) == 1 and node.attribute[0].name == "value":
-            return self._stored(node.attribute[0].t, uses)
-        return self._contents.node(node)
-
-    def _known(self, name: str, uses: set[_Use]) -> object:
-        array = self._model.known[name]
-        if self._weights or _value_matters(array, uses):
-            return array_digest(array)
-        return array.shape, _zero(array, uses)
 
 
 def _value_matters(array: np.ndarray, uses: set[_Use]) -> bool:

@@ -51,15 +51,11 @@ class Condition:
             cost += 1 if self.subject.name == "tensor" else 2
         if aspect is Aspect.LARGEST or relation is Relation.OTHER:
             cost += 1
-        return cost + (self._rank_cost if aspect is Aspect.RANK else 0)
-
-    @property
-    def _rank_cost(self) -> int:
-        """Low for scalars and for high ranks, which compilers often refuse; a single rank costs more than a range."""
-        if self.value == 0 and self.relation is Relation.AT_MOST:
-            return 0
-        unusual = self.relation is Relation.AT_LEAST and isinstance(self.value, int) and self.value >= _HIGH_RANK
-        return (0 if unusual else 1) + (1 if self.relation is Relation.IS else 0)
+        if aspect is Aspect.RANK and not (relation is Relation.AT_MOST and self.value == 0):
+            # low for scalars and for high ranks, which compilers often refuse; a single rank costs more than a range
+            high = relation is Relation.AT_LEAST and isinstance(self.value, int) and self.value >= _HIGH_RANK
+            cost += (0 if high else 1) + (1 if relation is Relation.IS else 0)
+        return cost
 
     @property
     def phrase(self) -> str:

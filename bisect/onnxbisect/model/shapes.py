@@ -292,10 +292,6 @@ class _Establish:
         self._known |= outcome.values
         self._types = self._types | self._exact
 
-    def _may_be_huge(self, node: onnx.NodeProto, output: str) -> bool:
-        size = size_of(self._types.get(output))
-        return node.op_type in EXPANDING if size is None else size > self._values
-
     def _settle(self, ran: frozenset[int]) -> frozenset[int]:
         """Alternate inference with running the value-known nodes that it made computable; returns all that ran."""
         for _ in range(_ROUNDS):
@@ -311,7 +307,10 @@ class _Establish:
                 for index, node in enumerate(self._nodes)
                 if index not in self._opaque
                 and self._levels.values.issuperset(filter(None, node.output))
-                and not any(self._may_be_huge(node, name) for name in node.output if name)
+                and not any(
+                    node.op_type in EXPANDING if size is None else size > self._values
+                    for size in (size_of(self._types.get(name)) for name in node.output if name)
+                )
             }
             runnable = select(self._proto.graph, settled, self._missing(), self._known)
             wanted = self._fetchable() - self._known.keys()

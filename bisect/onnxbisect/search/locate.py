@@ -122,7 +122,9 @@ class Locator:
         chances = dict(zip(pool, beliefs.chance(pool, [a for a in pool if a.units & (failing or 0)]), strict=True))
         self._state.surprise = beliefs.surprise(pool)
         self._state.open, self._state.passing = pool, passing
-        doubtful = next((atom for atom in pool if self._fails_only_here(atom)), None)
+        # a unit of its variant passed among others, but none of these units did
+        only_here = (atom for atom in pool if atom.variant in self._state.only_alone)
+        doubtful = next((atom for atom in only_here if not atom.units & self._oracle.exonerated), None)
         if doubtful is not None and not self._state.capacity:
             return self._where_it_stands(doubtful, region, passing)
         if self._brief and failing is not None and self._oracle.has_wrong_numbers(failing):
@@ -175,10 +177,6 @@ class Locator:
         if len(group) < 2 or self._state.capacity or self._universe.required_producers or self.atoms.named.informative:
             return False
         return beliefs.interaction(group) >= LIKELY
-
-    def _fails_only_here(self, atom: Atom) -> bool:
-        """Whether a unit of its variant passed among others, but none of these units did."""
-        return atom.variant in self._state.only_alone and not atom.units & self._oracle.exonerated
 
     def _where_it_stands(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
         """Ask one unit of the atom together with the passing set, unless it failed with its neighbours there."""
