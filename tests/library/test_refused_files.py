@@ -34,3 +34,20 @@ def test_each_change_starts_from_the_refused_file_and_not_from_the_one_asked_las
     after = file.after(ChangedCopy(proto=refused, applied=(), declined=()), cast(Any, None), compiler)
     compiler.read(other)
     assert original(after.context.loaded.model).graph.node[0].op_type == "Relu"
+
+
+def test_a_model_is_loaded_once_for_all_its_pieces(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Abs(x) }'
+    )
+    onnx.save(model, tmp_path / "first.onnx")
+    loaded = LoadedModel(tmp_path / "first.onnx", {})
+    folder = tmp_path / "work"
+    folder.mkdir()
+    compiler = RepairCompiler(loaded=loaded, search=cast(Any, None), context_of=cast(Any, None), folder=folder)
+    read = compiler.read(model)
+    assert compiler.read(model) is read
+    alike = onnx.ModelProto.FromString(model.SerializeToString())
+    assert compiler.read(alike) is read
+    alike.graph.node[0].op_type = "Neg"
+    assert compiler.read(onnx.ModelProto.FromString(alike.SerializeToString())) is not read

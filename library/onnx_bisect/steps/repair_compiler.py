@@ -75,7 +75,7 @@ class RepairCompiler:
     most_calls: int | None = None
 
     def __post_init__(self) -> None:
-        self._latest: tuple[bytes, LoadedModel] | None = None
+        self._latest: tuple[onnx.ModelProto, bytes, LoadedModel] | None = None
         self._latest_piece: tuple[bytes, LoadedModel] | None = None
         self._inside = 0
 
@@ -197,13 +197,20 @@ class RepairCompiler:
         self.seconds += found.job.stats.compile_seconds
 
     def read(self, model: onnx.ModelProto) -> LoadedModel:
-        """Load the model from a file, with copies of the original's data files, because onnx follows no links."""
+        """Load the model from a file, with copies of the original's data files, because onnx follows no links. The
+        model must not change afterwards: pieces of it are asked about one after the other.
+        """
+        if self._latest is not None and self._latest[0] is model:
+            return self._latest[2]
         content = model.SerializeToString(deterministic=True)
-        if self._latest is None or self._latest[0] != content:
-            if self._latest is None:
-                copy_data(self.loaded.model.proto, self.loaded.model.path.parent, self.folder)
-            self._latest = content, changed_model(self.loaded, model, self.folder / REPAIRED)
-        return self._latest[1]
+        if self._latest is None:
+            copy_data(self.loaded.model.proto, self.loaded.model.path.parent, self.folder)
+        if self._latest is not None and self._latest[1] == content:
+            loaded = self._latest[2]
+        else:
+            loaded = changed_model(self.loaded, model, self.folder / REPAIRED)
+        self._latest = model, content, loaded
+        return loaded
 
 
 def changed_model(loaded: LoadedModel, changed: onnx.ModelProto, path: Path) -> LoadedModel:
