@@ -119,7 +119,7 @@ def written(found: Repair, document: RepairDocument) -> dict[str, bytes]:
     files = {}
     if found.model is not None:
         files[REPAIRED] = found.model.SerializeToString(deterministic=True)
-    if found.left:
+    if found.left or found.limited:
         report = report_document(found.after.job)
         for culprit in report["culprits"]:
             culprit["repro"] = None  # culprits' files are not written here
