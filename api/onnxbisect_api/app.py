@@ -27,11 +27,9 @@ from onnxbisect_api.routes import (
     compare,
     culprits,
     events,
-    files,
     graph,
     inspect,
     jobs,
-    model_explorer,
     models,
     parts,
     probes,
@@ -166,15 +164,14 @@ def create_app(
     app.state.networks = Networks(service.files)
     problems.install(app, problem_page)
     app.include_router(jobs.forms_router, prefix="/v1")
-    for module in (models, files, jobs, reports):
-        app.include_router(module.router, prefix="/v1")
+    for router in (models.router, models.files_router, jobs.router, reports.router):
+        app.include_router(router, prefix="/v1")
     app.include_router(reports.repairs_router, prefix="/v1")
     app.include_router(reports.precision_router, prefix="/v1")
     for module in (
         shared,
         probes,
         graph,
-        model_explorer,
         events,
         backends,
         compare,

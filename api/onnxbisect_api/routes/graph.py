@@ -1,4 +1,6 @@
-"""A job's model as a picture, the whole or the neighbourhood of some units, and the state of every unit."""
+"""A job's model as a picture, the whole or the neighbourhood of some units, the state of every unit, and both as files
+for Google's Model Explorer.
+"""
 
 import gzip
 from typing import Annotated, Any
@@ -6,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from onnxbisect.drawing import model_explorer
 from onnxbisect.drawing.network import Network, drawing, dumped
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
@@ -15,7 +18,7 @@ from onnxbisect_api.errors.problems import Problem, missing
 from onnxbisect_api.headers import tag_of, unchanged
 from onnxbisect_api.parameters import RowId, TheService, weighed
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.views.found import document_of, job_of, search_of
+from onnxbisect_api.views.found import document_of, job_of, report_of, search_of
 from onnxbisect_api.views.units import Networks, PassedUnitsCache, StatesView, of_report, packed, so_far
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Search
@@ -212,3 +215,67 @@ def get_states(
     text = view.model_dump_json()
     headers = {"ETag": tag_of(text)}
     return unchanged(request, headers) or Response(text, media_type="application/json", headers=headers)
+
+
+_MODEL_EXPLORER: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file", "content": {"application/json": {"schema": {"type": ["object", "array"]}}}},
+    304: {"description": "The client has it"},
+}
+
+
+@router.get(
+    "/jobs/{job_id}/model-explorer/graph.json",
+    summary="The model for Google's Model Explorer",
+    response_class=Response,
+    responses=_MODEL_EXPLORER,
+    dependencies=[IN_TURN],
+)
+def get_model_explorer_graph(
+    job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
+) -> Response:
+    """`model-explorer graph.json --node_data_paths=verdicts.json` shows the model with the verdicts. The graph is the
+    same for all targets; `target` is 1 by default.
+    """
+    with service.database.session() as session:
+        sha256 = graph_of(search_of(job_of(session, job_id, caller), target or 1))
+    headers = _placed("graph", sha256)
+    if (same := unchanged(request, headers)) is not None:
+        return same
+    return _written(model_explorer.graph(_network(request, sha256)), headers)
+
+
+@router.get(
+    "/jobs/{job_id}/model-explorer/verdicts.json",
+    summary="The verdict on each node, for Google's Model Explorer",
+    response_class=Response,
+    responses=_MODEL_EXPLORER,
+    dependencies=[IN_TURN],
+)
+def get_model_explorer_verdicts(
+    job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
+) -> Response:
+    """The verdicts in the target's report. They also fit the ONNX file itself if its nodes have names."""
+    with service.database.session() as session:
+        search = search_of(job_of(session, job_id, caller), target)
+        sha256, report = graph_of(search), report_of(search)
+    headers = _placed("verdicts", sha256, report)
+    if (same := unchanged(request, headers)) is not None:
+        return same
+    return _written(model_explorer.verdicts(_network(request, sha256), document_of(service, report)), headers)
+
+
+def _placed(name: str, *made_of: str) -> dict[str, str]:
+    placed = f'attachment; filename="{name}.json"'
+    return {"ETag": tag_of("model-explorer", name, *made_of), "Content-Disposition": placed}
+
+
+def _network(request: Request, sha256: str) -> Network:
+    networks: Networks = request.app.state.networks
+    try:
+        return networks.network(sha256)
+    except FileNotFoundError:  # the job was deleted during this request
+        raise missing(english("job")) from None
+
+
+def _written(content: Any, headers: dict[str, str]) -> Response:
+    return Response(dumped(content), media_type="application/json", headers=headers)
