@@ -14,9 +14,8 @@ from onnxbisect.errors import OnnxBisectError, shortage
 from onnxbisect.language import english
 from onnxbisect_cli import (
     backend_commands,
-    export_command,
+    diagnosis_commands,
     file_commands,
-    precision_command,
     search_commands,
     service_commands,
 )
@@ -36,8 +35,7 @@ app = typer.Typer(
 )
 
 app.add_typer(search_commands.app)
-app.add_typer(export_command.app)
-app.add_typer(precision_command.app)
+app.add_typer(diagnosis_commands.app)
 app.add_typer(file_commands.app)
 app.add_typer(backend_commands.profiles)
 app.add_typer(backend_commands.app, name="backends", rich_help_panel=COMPILERS)
