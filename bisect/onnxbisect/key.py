@@ -5,16 +5,17 @@ and the tensors that enter and leave. Names and order do not count; values of we
 with them. The IR version counts, because compilers refuse files for it.
 
 The key is a digest of an exact description of the graph, so different graphs never share one. Units are listed in an
-order derived from the graph (`onnxbisect.canon`). Where ties remain, one graph may get two keys: that costs a compiler
-call but never gives a wrong verdict.
+order derived from the graph (`Canon`). Where ties remain, one graph may get two keys: that costs a compiler call but
+never gives a wrong verdict.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from hashlib import sha256
+from itertools import count
+from operator import itemgetter
 
 import numpy as np
 
-from onnxbisect.canon import Canon
 from onnxbisect.content import digest
 from onnxbisect.cut.frame import Framer, Numbers, Rows, renumbered
 from onnxbisect.cut.wiring import read_wiring
@@ -78,3 +79,125 @@ class Keyer:
 
 def _bytes(numbers: Numbers) -> bytes:
     return numbers.astype("<u8").tobytes()
+
+
+class Canon:
+    """Orders the units of any probe of one model, independently of names and of the order in the file.
+
+    The order comes from hashing up the dataflow and then down (one round of Weisfeiler-Leman colouring). Equal colours
+    are ordered along the wiring. If that leaves ties too, one graph can get two orders.
+
+    The two sweeps are plain loops over prepared values, which colour a hundred thousand units a second; everything else
+    works on whole arrays.
+    """
+
+    def __init__(self, identities: Identities) -> None:
+        self._reads, self._made = identities.reads, identities.made
+        places = count(len(identities.tokens))
+        # Each unit without inputs or without outputs gets a place of its own after those of the tensors.
+        reads = [those or (next(places),) for those in self._reads]
+        made = [those or (next(places),) for those in self._made]
+        self._limit = next(places)
+        self._slots = Rows((*taken, *given) for taken, given in zip(reads, made, strict=True))
+        kinds = [_short(kind) for kind in identities.kinds]
+        self._rows = [
+            (
+                kinds[kind],
+                itemgetter(*taken),
+                given[0],
+                tuple(enumerate(given))[1:],
+                taken[0],
+                tuple(enumerate(taken))[1:],
+            )
+            for kind, taken, given in zip(identities.kind, reads, made, strict=True)
+        ]
+        self._outside = [_short(token.tobytes()) for token in identities.tokens]
+        self._outside += [0] * (self._limit - len(self._outside))
+
+    def order(self, chosen: Numbers, leaving: Numbers) -> Numbers:
+        """Order the units `chosen` (ascending), of which the tensors `leaving` are graph outputs."""
+        colours = np.array(self._colours(chosen.tolist(), leaving.tolist()), np.int64)
+        order = np.argsort(colours)
+        ordered = colours[order]
+        if (ordered[1:] != ordered[:-1]).all():
+            return chosen[order]
+        # Connected components one after the other; within each by colour, or along the wiring where colours tie.
+        part = self._parts(chosen)
+        order = np.lexsort((colours, part))
+        listed, part, colours = chosen[order], part[order], colours[order]
+        fresh = part[1:] != part[:-1]
+        tied = ~fresh & (colours[1:] == colours[:-1])
+        starts = np.concatenate(([0], np.flatnonzero(fresh) + 1))
+        ends = np.append(starts[1:], len(order))
+        for index in np.flatnonzero(np.logical_or.reduceat(np.append(tied, False), starts)).tolist():
+            inside = slice(starts[index], ends[index])
+            listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
+        signature = np.add.reduceat(colours, starts)
+        return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
+
+    def _colours(self, chosen: Sequence[int], leaving: Sequence[int]) -> list[int]:
+        """Numbers that are equal for units with equal positions in the probe; used only for ordering.
+
+        Python's hash of integers and tuples is the same in every process.
+        """
+        rows = [self._rows[unit] for unit in chosen]
+        up = self._outside.copy()
+        for kind, pick, made, others, _, _ in rows:
+            up[made] = colour = hash((kind, pick(up)))
+            for slot, tensor in others:
+                up[tensor] = hash((colour, slot))
+        shared = [0] * len(up)
+        for tensor in leaving:
+            shared[tensor] = 1
+        down = []
+        for _, _, made, others, read, more in reversed(rows):
+            colour = hash((up[made], shared[made], *[shared[tensor] for _, tensor in others]))
+            down.append(colour)
+            shared[read] += colour
+            for slot, tensor in more:
+                shared[tensor] += hash((colour, slot))
+        down.reverse()
+        return [hash((colour, row[1](shared))) for colour, row in zip(down, rows, strict=True)]
+
+    def _parts(self, chosen: Numbers) -> Numbers:
+        """A component number for each unit: equal for units that are connected by tensors."""
+        slots, tensors = renumbered(self._slots.of(chosen), self._limit)
+        lengths = self._slots.lengths(chosen)
+        own = slots[np.cumsum(lengths) - lengths]
+        firsts = np.repeat(own, lengths)
+        # Each tensor points at a lower-numbered tensor of its component, until all point at the lowest.
+        lowest = np.arange(len(tensors))
+        while (lowest[firsts] != lowest[slots]).any():
+            one, other = lowest[firsts], lowest[slots]
+            np.minimum.at(lowest, one, other)
+            np.minimum.at(lowest, other, one)
+            while (lowest[lowest] != lowest).any():
+                lowest = lowest[lowest]
+        found: Numbers = lowest[own]
+        return found
+
+    def _walk(self, units: Sequence[int], colours: Sequence[int]) -> list[int]:
+        """The units of a connected component, given by ascending colour, in an order along the wiring."""
+        reads, made = self._reads, self._made
+        beside: dict[int, list[tuple[int, int, int]]] = {}
+        for unit, colour in zip(units, colours, strict=True):
+            for slot, tensor in enumerate(reads[unit]):
+                beside.setdefault(tensor, []).append((colour, slot, unit))
+            for slot, tensor in enumerate(made[unit]):
+                beside.setdefault(tensor, []).append((colour, -1 - slot, unit))
+        near = {tensor: [unit for _, _, unit in sorted(those)] for tensor, those in beside.items() if len(those) > 1}
+        walked: dict[int, None] = {}
+        stack = [units[0]]
+        while stack:
+            unit = stack.pop()
+            if unit not in walked:
+                walked[unit] = None
+                # Follow rarely shared tensors first: a widely shared weight connects units that are hard to tell apart.
+                tensors = sorted((*made[unit], *reads[unit]), key=lambda tensor: -len(near.get(tensor, ())))
+                for tensor in tensors:
+                    stack += near.pop(tensor, ())
+        return list(walked)
+
+
+def _short(value: bytes) -> int:
+    return int.from_bytes(value[:8], "little")
