@@ -24,7 +24,7 @@ import tables
 from onnx_bisect import Event, Exactness, FixResult, ModelError, ProbeAnswered
 from onnxbisect.proof import Tolerance
 from onnxbisect.report.text import clip, plural
-from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.folders import cache_folder
 
 _HEAD = ("model", "compiler", "culprit", "remedy", "exactness", "largest difference", "compiles")
 _COSTS_HEAD = ("model", "compiler", "units", "diagnosis", "repair", "what comes of it")

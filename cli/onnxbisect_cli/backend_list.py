@@ -16,12 +16,12 @@ from onnxbisect.report.text import clean, duration, plural, uncoloured
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.measurement.sample_models import conv_net, write_whole
 from onnxbisect_backends.probing.boundary_limits import learn_limits, refused_traits
 from onnxbisect_backends.probing.boundary_traits import as_measured, usual_traits
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.process import kill_running
-from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchain_named, toolchains
 from onnxbisect_backends.verifying import as_compared, verified

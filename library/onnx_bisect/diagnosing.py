@@ -35,11 +35,11 @@ from onnxbisect.terms import OtherValues, SearchKeywords, SearchTerms, made
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import CulpritFiles
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
-from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 @with_keywords(SearchTerms)

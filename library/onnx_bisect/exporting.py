@@ -34,7 +34,7 @@ from onnxbisect.report.text import clip, listed, slug
 from onnxbisect_backends.exporting.checking import ExportCheck, check, write_samples
 from onnxbisect_backends.exporting.probe import Described, ExportProcess, How, Line, active_python, changed, settings_of
 from onnxbisect_backends.exporting.probe import Exported as Answered
-from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_backends.folders import working_folder
 
 TRAINING = english("The model was in training mode; it was exported in evaluation mode.")
 

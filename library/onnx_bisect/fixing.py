@@ -24,10 +24,10 @@ from onnxbisect.terms import CallTerms, RepairKeywords, RepairTerms, made
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
-from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from onnxbisect.report.files import put
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.measurement.measured import (
     MeasuredTest,
     MeasuredTests,
@@ -44,7 +45,6 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel, probe_writer
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.search_context import sampling
 from onnxbisect_backends.sandbox.process import kill_running
-from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.simulator.profiles import Profile, profile_text
 from onnxbisect_backends.verifying import as_compared
 

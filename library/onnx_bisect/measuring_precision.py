@@ -43,10 +43,10 @@ from onnxbisect.terms import BudgetCalls, BudgetSeconds, PrecisionGoal, Precisio
 from onnxbisect.unitset import members, of, size
 from onnxbisect_backends.calibration import first_sample, read_calibration
 from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.precision.arithmetic import Arithmetic
 from onnxbisect_backends.precision.configurations import FILES, Configuration, configurations, read_layer_errors
 from onnxbisect_backends.precision.scoring import scorer_of
-from onnxbisect_backends.sandbox.working_folder import working_folder
 
 #: The files beside each other in the folder of a result.
 REPORT, TEXT, PAGE = "precision.json", "precision.md", "precision.html"

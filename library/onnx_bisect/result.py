@@ -23,8 +23,8 @@ from onnxbisect.report.html import environment
 from onnxbisect.report.overview import AskedModel, TargetReport
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.probing.prober import DATA_NAME, PROBE_NAME
-from onnxbisect_backends.sandbox.working_folder import working_folder
 
 if TYPE_CHECKING:
     from onnxbisect.precision.report import PrecisionReport

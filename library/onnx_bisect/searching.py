@@ -22,6 +22,7 @@ from onnxbisect.session import Digests, Ending, Planner
 from onnxbisect.terms import CallTerms, OtherValues
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.boundary_limits import learn_limits, may_learn, refused_traits
 from onnxbisect_backends.probing.boundary_traits import traits_of
@@ -29,7 +30,6 @@ from onnxbisect_backends.probing.identity import search_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
-from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 class Cancellation:

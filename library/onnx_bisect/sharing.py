@@ -14,9 +14,9 @@ from onnxbisect.report.text import clip
 from onnxbisect.shareable import shareable
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
-from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from onnxbisect.answer import Answer, shorten_log
 from onnxbisect.json_form import from_json, to_json
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Verdict
-from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.folders import cache_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.folders import cache_folder
 from onnxbisect_backends.toolchains.toolchain import toolchain
 from support.cli.command_line import Shell, culprits
 

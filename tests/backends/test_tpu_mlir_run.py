@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.folders import cache_folder
 from onnxbisect_backends.toolchains.toolchain import toolchain
 from support.cli.command_line import Shell, culprits
 

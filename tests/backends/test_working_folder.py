@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_backends.folders import working_folder
 
 #: Makes a folder, says where, and waits to be killed.
 WAITING = """
-from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_backends.folders import working_folder
 with working_folder() as folder:
     (folder / "probe").mkdir()
     print(folder, flush=True)

@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.folders import cache_folder
 from onnxbisect_backends.toolchains.toolchain import toolchain
 from support.cli.command_line import CASES, Shell
 

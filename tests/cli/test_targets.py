@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from onnx_bisect import overview_schema
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
-from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.folders import cache_folder
 from onnxbisect_cli.parameters import chosen
 from support.cli.command_line import CASES, Shell
 

@@ -28,8 +28,8 @@ from onnxbisect.proof import random_feeds
 from onnxbisect.report.text import clip
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.sandbox.process import run
-from onnxbisect_backends.sandbox.working_folder import working_folder
 
 _SCRIPT = Path(__file__).with_name("call_op.py")
 #: Most samples taken from the user's.

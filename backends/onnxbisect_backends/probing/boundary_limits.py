@@ -20,8 +20,8 @@ from onnxbisect.diagnosis import Target
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Status
-from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.folders import cache_folder
 from onnxbisect_backends.probing.boundary_traits import (
     HIGHEST_PLAIN_RANK,
     Trait,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.contract import Confinement
+from onnxbisect_backends.folders import cache_folder
 
 #: Folders of users, and sockets of services that run here: docker, databases, agents.
 _HIDDEN = ("/home", "/root", "/run", "/mnt", "/media", "/srv")

@@ -24,7 +24,7 @@ from typing import IO, cast
 
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.text import plural
-from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.folders import cache_folder
 from onnxbisect_backends.options import WorthTrying, unknown
 from onnxbisect_backends.sandbox.process import clean_env
 

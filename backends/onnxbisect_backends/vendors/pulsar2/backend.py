@@ -19,11 +19,11 @@ from onnxbisect.model.runnable import Sample
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.logs import Reading, crashed, refused, unfinished, unresolved, write_script
 from onnxbisect_backends.options import OptionHelp, explained
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import clean_env, find_executable, run, with_artifacts
-from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.vendors.pulsar2 import container, texts
 from onnxbisect_backends.vendors.pulsar2.container import Container

@@ -17,11 +17,11 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
+from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.logs import crashed, read_log, refused, unfinished, unresolved, write_script
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.samples import made_up, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, inherited, run, with_artifacts
-from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains.toolchain import Toolchain, in_use, installed_versions
 from onnxbisect_backends.vendors.tpu_mlir import log, tpu_mlir_steps
 
