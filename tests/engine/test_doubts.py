@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,15 @@ def test_an_op_that_another_reader_keeps_from_its_pattern_is_suspected() -> None
     assert 1 << 5 in culprit.occurrences
     assert culprit.certainty is Certainty.SUSPECTED
     assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+@pytest.mark.parametrize("seed", [5071])
+def test_an_op_whose_producer_is_taken_by_another_pattern_is_no_fact(seed: int) -> None:
+    """In the model the producer is fused with what it reads, or with another reader; in a piece of two it is free."""
+    ((_, made),) = FUSED_GREEDILY.worlds(1, seed - 1)
+    judged = search(made, seed, recheck=False, seconds=60)
+    assert judged.ended
+    assert not judged.false
 
 
 def test_a_place_stands_for_an_op_where_nothing_else_reads_what_it_reads() -> None:

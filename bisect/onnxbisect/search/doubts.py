@@ -57,13 +57,14 @@ def _seen_places(universe: Universe, oracle: Oracle, state: SearchState) -> list
 def _pieces(universe: Universe, oracle: Oracle, unit: int, within: UnitSet) -> Iterable[UnitSet]:
     """Pieces with what something else reads in the model, then those with what units of the variant passed beside.
 
-    None where those all passed beside something that this one is not beside. What one of several passed beside may be
-    there by chance.
+    None where those all passed with an op that they read, and this one reads none like it. What one of several passed
+    beside may be there by chance.
     """
     passed = _passed_beside(universe, oracle, unit)
     counted = Counter(kind for kinds in passed for kind in kinds)
-    own = {_beside(universe, unit, it) for it in members(universe.neighbours(1 << unit))}
-    if len(passed) >= _SHOW_NEED and any(count == len(passed) and kind not in own for kind, count in counted.items()):
+    read = {_beside(universe, unit, it) for it in members(universe.predecessors[unit])}
+    needed = {(reads_it, it) for (reads_it, it), count in counted.items() if count == len(passed) and not reads_it}
+    if len(passed) >= _SHOW_NEED and needed - read:
         return
     yield from fused_pieces(universe, unit, within)
     often = {kind for kind, count in counted.items() if count >= min(_SHOW, len(passed))}
