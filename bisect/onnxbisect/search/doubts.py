@@ -55,7 +55,8 @@ def _seen_places(universe: Universe, oracle: Oracle, state: SearchState) -> list
 
 
 def _pieces(universe: Universe, oracle: Oracle, unit: int, within: UnitSet) -> Iterable[UnitSet]:
-    """Pieces with what something else reads in the model, then those with what units of the variant passed beside.
+    """Pieces with what something else reads in the model, then those with what units of the variant passed beside, and
+    with what that reads.
 
     None where those all passed with an op that they read, and this one reads none like it. What one of several passed
     beside may be there by chance.
@@ -69,7 +70,8 @@ def _pieces(universe: Universe, oracle: Oracle, unit: int, within: UnitSet) -> I
     yield from fused_pieces(universe, unit, within)
     often = {kind for kind, count in counted.items() if count >= min(_SHOW, len(passed))}
     beside = of(it for it in members(universe.neighbours(1 << unit)) if _beside(universe, unit, it) in often)
-    yield from fused_pieces(universe, unit, within & beside, shared=False)
+    earlier = union(universe.predecessors[it] for it in members(beside & universe.predecessors[unit]))
+    yield from fused_pieces(universe, unit, within & (beside | earlier), shared=False)
 
 
 def _passed_beside(universe: Universe, oracle: Oracle, unit: int) -> list[set[tuple[bool, int]]]:
