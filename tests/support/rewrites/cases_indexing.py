@@ -243,3 +243,11 @@ def _(draw: DrawFn) -> Instance:
     if version < 13:
         return node("Split", x, split=parts, axis=axis, outputs=len(parts), opset=version)
     return node("Split", x, Constant(np.array(parts)), axis=axis, outputs=len(parts), opset=version)
+
+
+@case("arrayfeatureextractor-gather", lambda draw: node("Normalizer", floats(draw, (2, 3)), domain="ai.onnx.ml"))
+def _(draw: DrawFn) -> Instance:
+    x = floats(draw, shape(draw)) if draw(st.booleans()) else integers(draw, shape(draw), -9, 9, np.int64)
+    places = integers(draw, draw(st.sampled_from([(1,), (3,), (1, 2)])), 0, x.shape[-1] - 1, np.int64)
+    given = Constant(places) if draw(st.booleans()) else places
+    return node("ArrayFeatureExtractor", x, given, domain="ai.onnx.ml")

@@ -90,7 +90,7 @@ def node(
     )
     model.functions.extend(functions)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    if any(_is_untyped(value.type, opset) for value in inferred.graph.output):
+    if domain or any(_is_untyped(value.type, opset) for value in inferred.graph.output):  # few others' infer all shapes
         computed = outputs_of(model, feeds)
         del inferred.graph.output[:]
         inferred.graph.output.extend(

@@ -236,3 +236,18 @@ def reversesequence_gather(at: Site) -> str:
         place = at.op("Mul", place, at.constant(np.array(own, np.int64))) if own > 1 else place
         places = at.op("Add", place, at.constant(row))
     return at.op("Gather", reshape(at, at.input(0), [steps * rows, *shape[2:]]), places, axis=0)
+
+
+@pytorch("x[..., places]")
+@rule(
+    "ai.onnx.ml::ArrayFeatureExtractor -> Reshape Gather",
+    Exactness.EXACT,
+    rank=9,
+    source="https://onnx.ai/onnx/operators/onnx_aionnxml_ArrayFeatureExtractor.html",
+)
+def arrayfeatureextractor_gather(at: Site) -> str:
+    """A Gather along the last axis, as skl2onnx picks columns and the name of the likeliest class."""
+    shape, count = at.shape(0), prod(at.shape(1))
+    at.demand(len(shape) > 0, "the data have no axis")
+    picked = at.op("Gather", at.input(0), reshape(at, at.input(1), [count]), axis=len(shape) - 1)
+    return picked if len(shape) > 1 else reshape(at, picked, [1, count])
