@@ -16,7 +16,8 @@ from onnxbisect.model import Model, load
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original
 from onnxbisect.model.read import read as read_model
-from onnxbisect.model.session import narrow_types, versions_changed
+from onnxbisect.model.session import narrow_types
+from onnxbisect.model.versions import versions_changed
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
 from onnxbisect.report.compare import compare, compare_sections
 from onnxbisect.report.text import as_markdown, clean, clip_left, plural, terminal_lines

@@ -16,7 +16,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.language import some
 from onnxbisect.model import Model
 from onnxbisect.model.read import original
-from onnxbisect.model.session import versions_changed
+from onnxbisect.model.versions import versions_changed
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.split import SHARE, Manifest

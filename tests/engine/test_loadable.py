@@ -7,7 +7,7 @@ import pytest
 from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from onnxbisect.model.session import loadable, versions_changed
+from onnxbisect.model.versions import loadable, versions_changed
 
 
 def newest(body: str, *, ir: int = 14, opsets: str = '"": 28', inputs: str = "float[1,4,2,2] x") -> onnx.ModelProto:

@@ -30,7 +30,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from onnxbisect.cut.rename import unused_name
-from onnxbisect.model.session import loadable
+from onnxbisect.model.versions import loadable
 from onnxbisect.precision.low import can_be_low, quantisable
 from onnxbisect.precision.metric import EQUAL, METRICS
 from onnxbisect.precision.tensors import SampledTensor, read_seen, seen_of

@@ -28,9 +28,9 @@ from onnxbisect.file_remedies.remedy import (
 )
 from onnxbisect.language import count, quoted, shortened
 from onnxbisect.model.external import external_tensors, tensors
-from onnxbisect.model.raising import newer_ops, raised
 from onnxbisect.model.scopes import every_node, is_constant, walk
 from onnxbisect.model.unused import drop_unused, unread_outputs
+from onnxbisect.model.versions import newer_ops, raised
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, ToolLimits, type_text
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable

@@ -24,9 +24,9 @@ from onnxbisect.model.order import depth_first, is_topological, make_unique
 from onnxbisect.model.read import read
 from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import constant_names, is_constant, qualified, reads
-from onnxbisect.model.session import versions_changed
 from onnxbisect.model.shapes import establish
 from onnxbisect.model.variants import Variants
+from onnxbisect.model.versions import versions_changed
 from onnxbisect.unitset import of
 from onnxbisect.universe import Universe
 

@@ -17,14 +17,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, defs, helper, inliner, numpy_helper
-from onnx.inliner import inline_selected_functions
+from onnx import TensorProto, helper, inliner
 
-from onnxbisect.errors import ModelError
-from onnxbisect.language import english, some
 from onnxbisect.model.order import with_unique_names
-from onnxbisect.model.raising import newer_ops, raised
-from onnxbisect.model.scopes import bodies, domain_of, every_node, opset_versions, walk
+from onnxbisect.model.scopes import bodies, domain_of, opset_versions, walk
+from onnxbisect.model.versions import loadable
 
 #: The types that are computed in float32 and rounded.
 NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -171,101 +168,6 @@ def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
             if value.type.WhichOneof("value") is not None:
                 is_tensor = value.type.HasField("tensor_type")
                 yield value.name, value.type.tensor_type.elem_type if is_tensor else _NO_TENSOR
-
-
-#: The newest IR version and operator sets that onnxruntime 1.31 loads.
-_IR = 13
-_OPSETS = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1}
-
-
-def loadable(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, or a copy in the operator set that has its ops, and at the newest versions that onnxruntime loads.
-
-    Up to operator set 28 the ops that older sets have compute the same there, on fewer types. Newer ops are written as
-    what onnx defines them by. Where an older set lacks something else, onnxruntime refuses the copy and says what.
-    """
-    model = _with_its_ops(model)
-    newer = _too_new(model)
-    if not newer:
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    copy.ir_version = min(copy.ir_version, _IR)
-    used = {(domain_of(node), node.op_type) for node in every_node(copy)}
-    used -= {(function.domain, function.name) for function in copy.functions}
-    known = {it for it in used if it[0] in _OPSETS and defs.has(it[1], it[0])}
-    if unknown := {it for it in known if not defs.has(it[1], _OPSETS[it[0]], it[0])}:
-        copy = inline_selected_functions(copy, sorted(unknown), inline_schema_functions=True)
-    imports = [*copy.opset_import, *(entry for function in copy.functions for entry in function.opset_import)]
-    versions = opset_versions(imports)
-    for node in every_node(copy):
-        _drop_newer_defaults(node, versions.get(domain_of(node), 0))
-    for entry in imports:
-        entry.version = min(entry.version, _OPSETS.get(domain_of(entry), entry.version))
-    return copy
-
-
-def _with_its_ops(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, or a copy in the first operator set that has all of its ops; the model where that is impossible."""
-    newer = newer_ops(model)
-    if not newer:
-        return model
-    stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    try:
-        return raised(
-            model, max(newer.values()), {}, lambda name: numpy_helper.to_array(stored[name]) if name in stored else None
-        )
-    except ModelError:
-        return model
-
-
-def versions_changed(model: onnx.ModelProto) -> str:
-    """A note on the versions that `loadable` changes; empty if none."""
-    if ops := newer_ops(model):
-        return english(
-            "Operator set {own} has no {ops}: this program's own runs take the model in operator set {first}.",
-            own=opset_versions(model.opset_import)[""],
-            ops=some(list(ops)),
-            first=max(ops.values()),
-        )
-    newer = _too_new(model)
-    if not newer:
-        return ""
-    changes = ", ".join(f"{what} {old} as {new}" for what, old, new in newer)
-    return english(
-        "onnxruntime does not load so new a model, so this program's own runs take it at lower versions: {changes}.",
-        changes=changes,
-    )
-
-
-def _too_new(model: onnx.ModelProto) -> list[tuple[str, int, int]]:
-    found = [("IR version", model.ir_version, _IR)] if model.ir_version > _IR else []
-    for entry in (*model.opset_import, *(it for function in model.functions for it in function.opset_import)):
-        newest = _OPSETS.get(domain_of(entry), entry.version)
-        what = f"operator set{f' of {domain}' if (domain := domain_of(entry)) else ''}"
-        if entry.version > newest and (what, entry.version, newest) not in found:
-            found.append((what, entry.version, newest))
-    return found
-
-
-def _drop_newer_defaults(node: onnx.NodeProto, version: int) -> None:
-    """Remove attributes that the loadable operator set lacks where they have their default."""
-    op, domain = node.op_type, domain_of(node)
-    newest = _OPSETS.get(domain, version)
-    if version <= newest or not defs.has(op, version, domain) or not defs.has(op, newest, domain):
-        return
-    newer, older = defs.get_schema(op, version, domain), defs.get_schema(op, newest, domain)
-    for attribute in list(node.attribute):
-        formal = newer.attributes.get(attribute.name)
-        if attribute.name in older.attributes or formal is None or attribute.ref_attr_name:
-            continue
-        default = formal.default_value
-        if default.type != AttributeProto.UNDEFINED and _attribute_value(attribute) == _attribute_value(default):
-            node.attribute.remove(attribute)
-
-
-def _attribute_value(attribute: AttributeProto) -> object:
-    return helper.get_attribute_value(attribute)
 
 
 #: Time limit of a run as measured by `Clock`, because a Loop may be endless.

@@ -11,7 +11,6 @@ from onnxbisect.language import count, english, shortened
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.gate import complaint
 from onnxbisect.model.input_values import binding_advice, deciding_inputs
-from onnxbisect.model.raising import newer_ops
 from onnxbisect.model.scopes import (
     bodies,
     captures,
@@ -23,6 +22,7 @@ from onnxbisect.model.scopes import (
     reads,
     walk,
 )
+from onnxbisect.model.versions import newer_ops
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text, unique
 
 #: The oldest opset that pulsar2 documents.

@@ -18,7 +18,8 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import around, recorded_tensors
 from onnxbisect.model.read import original
 from onnxbisect.model.runnable import Sample
-from onnxbisect.model.session import Clock, Session, loadable, narrow_types
+from onnxbisect.model.session import Clock, Session, narrow_types
+from onnxbisect.model.versions import loadable
 from onnxbisect.proof import demand_recorded, edge_feeds, random_feeds
 from onnxbisect.split.manifest import MANIFEST, SplitProof
 

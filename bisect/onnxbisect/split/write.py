@@ -27,7 +27,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import captures, domain_of, is_constant
-from onnxbisect.model.session import loadable
+from onnxbisect.model.versions import loadable
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.split.choose import SHARE, choose, flow, needed, total, work_of
 from onnxbisect.split.manifest import (

@@ -31,7 +31,7 @@ from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.runnable import Sample
-from onnxbisect.model.session import versions_changed
+from onnxbisect.model.versions import versions_changed
 from onnxbisect.proof import edge_feeds, random_feeds, those_that_run
 from onnxbisect.remedies import (
     LowPrecision,

@@ -1,8 +1,8 @@
-"""A model in a newer operator set of ONNX, by onnx's version converter, with what that gets wrong put right.
+"""Models at other versions of ONNX: in a newer operator set, and at the versions that onnxruntime loads.
 
 Some files use an op that their own operator set does not have yet, as GridSample in operator set 11: exporters write
 them, and so do hands that replaced a subgraph. Several compilers read such a file. What it computes is clear, but
-onnxruntime runs it in a newer operator set only.
+onnxruntime runs it in a newer operator set only. A file that is newer than onnxruntime runs at lower versions.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +10,11 @@ from math import prod
 
 import numpy as np
 import onnx
-from onnx import defs, helper, version_converter
+from onnx import AttributeProto, defs, helper, numpy_helper, version_converter
+from onnx.inliner import inline_selected_functions
 
 from onnxbisect.errors import ModelError
+from onnxbisect.language import english, some
 from onnxbisect.model.external import is_external
 from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import bodies, constant_names, domain_of, every_node, opset_versions, schema_of
@@ -131,3 +133,98 @@ def _resized_as_before(node: onnx.NodeProto, value: Callable[[str], np.ndarray |
             raise ModelError(f"{node.op_type} {node.name} rounds along one axis up and along another one down")
         found.append(helper.make_attribute("nearest_mode", "ceil" if min(scales) < 1 else "floor"))
     return found
+
+
+#: The newest IR version and operator sets that onnxruntime 1.31 loads.
+_IR = 13
+_OPSETS = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1}
+
+
+def loadable(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy in the operator set that has its ops, and at the newest versions that onnxruntime loads.
+
+    Up to operator set 28 the ops that older sets have compute the same there, on fewer types. Newer ops are written as
+    what onnx defines them by. Where an older set lacks something else, onnxruntime refuses the copy and says what.
+    """
+    model = _with_its_ops(model)
+    newer = _too_new(model)
+    if not newer:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.ir_version = min(copy.ir_version, _IR)
+    used = {(domain_of(node), node.op_type) for node in every_node(copy)}
+    used -= {(function.domain, function.name) for function in copy.functions}
+    known = {it for it in used if it[0] in _OPSETS and defs.has(it[1], it[0])}
+    if unknown := {it for it in known if not defs.has(it[1], _OPSETS[it[0]], it[0])}:
+        copy = inline_selected_functions(copy, sorted(unknown), inline_schema_functions=True)
+    imports = [*copy.opset_import, *(entry for function in copy.functions for entry in function.opset_import)]
+    versions = opset_versions(imports)
+    for node in every_node(copy):
+        _drop_newer_defaults(node, versions.get(domain_of(node), 0))
+    for entry in imports:
+        entry.version = min(entry.version, _OPSETS.get(domain_of(entry), entry.version))
+    return copy
+
+
+def _with_its_ops(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy in the first operator set that has all of its ops; the model where that is impossible."""
+    newer = newer_ops(model)
+    if not newer:
+        return model
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    try:
+        return raised(
+            model, max(newer.values()), {}, lambda name: numpy_helper.to_array(stored[name]) if name in stored else None
+        )
+    except ModelError:
+        return model
+
+
+def versions_changed(model: onnx.ModelProto) -> str:
+    """A note on the versions that `loadable` changes; empty if none."""
+    if ops := newer_ops(model):
+        return english(
+            "Operator set {own} has no {ops}: this program's own runs take the model in operator set {first}.",
+            own=opset_versions(model.opset_import)[""],
+            ops=some(list(ops)),
+            first=max(ops.values()),
+        )
+    newer = _too_new(model)
+    if not newer:
+        return ""
+    changes = ", ".join(f"{what} {old} as {new}" for what, old, new in newer)
+    return english(
+        "onnxruntime does not load so new a model, so this program's own runs take it at lower versions: {changes}.",
+        changes=changes,
+    )
+
+
+def _too_new(model: onnx.ModelProto) -> list[tuple[str, int, int]]:
+    found = [("IR version", model.ir_version, _IR)] if model.ir_version > _IR else []
+    for entry in (*model.opset_import, *(it for function in model.functions for it in function.opset_import)):
+        newest = _OPSETS.get(domain_of(entry), entry.version)
+        what = f"operator set{f' of {domain}' if (domain := domain_of(entry)) else ''}"
+        if entry.version > newest and (what, entry.version, newest) not in found:
+            found.append((what, entry.version, newest))
+    return found
+
+
+def _drop_newer_defaults(node: onnx.NodeProto, version: int) -> None:
+    """Remove attributes that the loadable operator set lacks where they have their default."""
+    op, domain = node.op_type, domain_of(node)
+    newest = _OPSETS.get(domain, version)
+    if version <= newest or not defs.has(op, version, domain) or not defs.has(op, newest, domain):
+        return
+    newer, older = defs.get_schema(op, version, domain), defs.get_schema(op, newest, domain)
+    for attribute in list(node.attribute):
+        formal = newer.attributes.get(attribute.name)
+        if attribute.name in older.attributes or formal is None or attribute.ref_attr_name:
+            continue
+        default = formal.default_value
+        if default.type != AttributeProto.UNDEFINED and _attribute_value(attribute) == _attribute_value(default):
+            node.attribute.remove(attribute)
+
+
+def _attribute_value(attribute: AttributeProto) -> object:
+    return helper.get_attribute_value(attribute)
