@@ -39,8 +39,9 @@ class Blame:
         contains the remainder, all occurrences it may be about look alike, and one of them has no other culprit beside
         it.
         """
-        # of an interaction only its own units
+        # of an interaction only its own units, and none that completes another one, as a unit that both share may
         most = remainder | (suspect.alike(self._universe, suspect.units) if suspect.single else suspect.units)
+        most = without_others(most, suspect, suspects)
         context = without_others(context | suspect.units, suspect, suspects)
         for failing in self._oracle.failing:
             is_here = is_subset(context, failing) and is_subset(failing, most)
