@@ -14,7 +14,21 @@ from onnxbisect.language import ENGLISH, KEPT, catalogue, current, translate
 
 #: Placeholders that hold text which this program wrote.
 OURS = frozenset(
-    {"sentence", "why", "what", "change", "phrase", "units", "rest", "seen", "reason", "noun", "them", "subject"}
+    {
+        "sentence",
+        "why",
+        "what",
+        "change",
+        "phrase",
+        "units",
+        "calls",
+        "rest",
+        "seen",
+        "reason",
+        "noun",
+        "them",
+        "subject",
+    }
 )
 #: Placeholders that hold several of them, and what joins these.
 LISTS = {"phrases": " and ", "bound": " or "}

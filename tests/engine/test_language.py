@@ -80,6 +80,8 @@ def test_sentences_in_sentences_and_counts_are_translated_too() -> None:
     kept = "proven: without these 3 culprits the other 12 units compile, so nothing else is wrong"
     with within(CHINESE):
         assert translated(kept) == "已证实：去掉这 3 个问题算子后其余 12 个单元编译通过，因此没有其他问题"
+        known = translated("m.onnx compiles for qnn after: operator set 11 → 16 (verified, known before)")
+        assert known.endswith("（已验证，此前已知）")
         assert phrase("Gather with scalar indices and axis = 0 or 1") == "Gather（indices 为标量 且 axis = 0 或 1）"
         assert plural(1, "unit") == "1 个单元"
     assert translated(kept) == kept

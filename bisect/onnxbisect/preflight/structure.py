@@ -52,7 +52,7 @@ def op_newer_than_opset(subject: InspectedModel) -> CheckResult | None:
     newer = newer_ops(subject.original)
     if not newer:
         return None
-    ops = [english("{op} since operator set {first}", op=op, first=first) for op, first in newer.items()]
+    ops = [english("{op} (new in {first})", op=op, first=first) for op, first in newer.items()]
     nodes = tuple(node.name for node in subject.original.graph.node if node.op_type in newer and not domain_of(node))
     return CheckResult(
         nodes=nodes, detail=english("opset {version} lacks {ops}", version=subject.opset, ops=shortened(ops, 3))
