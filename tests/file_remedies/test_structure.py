@@ -147,6 +147,8 @@ def counting(condition: str, start: int = 0, most: str = "most") -> str:
     return WHILE.replace("STEP", steps).replace("START", str(start)).replace("MOST", most)
 
 
+#: It would take four terabytes.
+HUGE = "d = Constant <value = int64[1] {1000000000000}> ()  c = ConstantOfShape <value = int32[1] {5}> (d)"
 ENDLESS = counting("zero = Constant <value = int32 {-1}> ()  out = Less(zero, m)")
 
 
@@ -197,6 +199,9 @@ def test_a_loop_is_written_out(save: Save, repair: Repair, same: Same) -> None:
         (LOOP.replace("CONDITION", "l = ReduceMax(v)  out = Less(l, step)"), "is computed from inputs"),
         (LOOP.replace("CONDITION", "l = ReduceMax(x)  out = Less(l, step)"), "is computed from inputs"),
         (ENDLESS, "more than 512 rounds"),
+        (counting(f"{HUGE}  z = ReduceMax <keepdims = 0> (c)  out = Less(m, z)"), "is computed by ReduceMax"),
+        (counting("c = Constant <value = int32[2] {5, 5}> ()  out = Less(m, c)"), "tensors of several numbers"),
+        (counting("c = Constant <value = bool {1}> ()  out = Less(m, c)"), "cannot be computed"),
         (GOES_ON.replace("n = {3}", "n = {900}"), "4500 nodes"),
         (GOES_ON.replace("n = {3}", "n = {0}"), "zero rounds"),
         (PASSING, "1000000 nodes"),

@@ -1,6 +1,7 @@
 """Loops with a number of rounds that is known before the model runs, written out."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 import onnx
@@ -8,12 +9,18 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.external import constant_tensor
-from onnxbisect.model.scopes import bodies, is_constant, reads, walk
-from onnxbisect.rewrites import Exactness, Site, pytorch, rule
+from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads, walk
+from onnxbisect.rewrites import Exactness, NotApplicable, Site, pytorch, rule
 from onnxbisect.rewrites.site import concat, slice_axis
 
 #: Most nodes of an unrolled loop.
 _MOST_UNROLLED = 512
+#: Ops from which conditions are computed here. Of tensors with one element they make one with one element: a hostile
+#: file could demand any amount of memory otherwise.
+_COUNTING = frozenset(
+    {"Add", "And", "Cast", "Constant", "Div", "Equal", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual"}
+    | {"Max", "Min", "Mul", "Neg", "Not", "Or", "Sub"}
+)
 #: The operator set from which Scan has no batch dimension and no sequence lengths.
 _PLAIN_SCAN = 9
 #: The operator set from which Unsqueeze has its axes as an input.
@@ -102,11 +109,12 @@ def _goes_on(at: Site, body: onnx.GraphProto) -> bool:
 
 
 def _rounds_until_it_ends(at: Site, body: onnx.GraphProto) -> int:
-    """How often a Loop runs whose condition follows from constants, as that of a `while` that counts to a number."""
+    """How often a Loop runs whose condition follows from numbers, as that of a `while` that counts to one."""
     counter, _, *carried = (value.name for value in body.input)
     makers = {name: node for node in body.node for name in node.output if name}
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in body.initializer}
-    starts = dict(zip(carried, map(at.facts.value, at.node.input[2:]), strict=True))
+    stored = {tensor.name: tensor for tensor in body.initializer}
+    values: dict[str, np.ndarray] = {}
+    starts = dict(zip(carried, (at.facts.value_up_to(name, 1) for name in at.node.input[2:]), strict=True))
     updates = dict(zip(carried, (value.name for value in body.output[1:]), strict=False))
     # the carried tensors that the condition is computed from, in turn computed from each other alone
     computing: dict[int, onnx.NodeProto] = {}
@@ -120,11 +128,18 @@ def _rounds_until_it_ends(at: Site, body: onnx.GraphProto) -> int:
             values[name] = at.known(starts[name], "its condition is computed from inputs")
             wanted.append(updates[name])
         elif name in makers:
-            at.demand(not bodies(makers[name]), "its condition is computed by a body of its own")
             computing[id(makers[name])] = makers[name]
             wanted += reads(makers[name])
-        elif name not in values:
-            values[name] = at.known(at.facts.value(name), "its condition is computed from inputs")
+        elif name in stored and prod(stored[name].dims) == 1:
+            values[name] = onnx.numpy_helper.to_array(stored[name])
+        else:
+            values[name] = at.known(at.facts.value_up_to(name, 1), "its condition is computed from inputs")
+    for node in computing.values():
+        counts = node.op_type in _COUNTING and not domain_of(node)
+        at.demand(counts, f"its condition is computed by {qualified(node)}")
+    sizes = [value.size for value in values.values()]
+    sizes += [prod(constant_tensor(node).dims) for node in computing.values() if is_constant(node)]
+    at.demand(all(size == 1 for size in sizes), "its condition is computed from tensors of several numbers")
     ends = [body.output[0].name, *(updates[name] for name in starts if name in seen)]
     nodes = [node for node in body.node if id(node) in computing]
     fed = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in (counter, *values)]
@@ -134,9 +149,11 @@ def _rounds_until_it_ends(at: Site, body: onnx.GraphProto) -> int:
     evaluator = ReferenceEvaluator(model)
     most = max(0, int(at.value(0).item())) if at.has(0) else _MOST_UNROLLED
     for number in range(min(most, _MOST_UNROLLED)):
-        found = dict(
-            zip(evaluator.output_names, evaluator.run(None, {**values, counter: np.int64(number)}), strict=True)
-        )
+        try:
+            results = evaluator.run(None, {**values, counter: np.int64(number)})
+        except Exception as error:  # invalid nodes may raise anything
+            raise NotApplicable(f"its condition cannot be computed: {error}") from error
+        found = dict(zip(evaluator.output_names, results, strict=True))
         values |= {name: found[updates[name]] for name in starts if name in seen}
         if not np.all(found[body.output[0].name]):
             return number + 1
