@@ -16,6 +16,7 @@ from onnx.inliner import inline_local_functions
 
 from onnxbisect.content import SMALL, is_telling
 from onnxbisect.cut.rename import rename_tensors, tensor_names
+from onnxbisect.errors import ModelError
 from onnxbisect.model.scopes import bodies, domain_of, is_constant, walk
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
@@ -31,7 +32,7 @@ _SIZES = (1, 2, 3, 4, 8, 16, 32, 64)
 def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
     """The smallest form of the model that still `fails`; None if it fails only with its own weights or names.
 
-    All weights must be in the model: external data is loaded.
+    All weights must be in the model: external data is loaded. Raises ModelError where its functions cannot be inlined.
     """
     made = _with_plain_names(model)
     rng = np.random.default_rng(0)
@@ -69,7 +70,12 @@ def _with_plain_names(model: onnx.ModelProto) -> onnx.ModelProto:
     made = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=model.graph)
     if model.functions:
         made.functions.extend(model.functions)
-        made = inline_local_functions(made)
+        try:
+            made = inline_local_functions(made)
+        except Exception as error:  # it raises what its C++ code does: RuntimeError and others
+            raise ModelError(
+                "onnx cannot inline the functions of this file: mend first what onnx.checker says of it."
+            ) from error
     graph = made.graph
     used = {domain_of(node) for node in walk(graph)}
     opsets = [it for it in made.opset_import if it.domain in ("", "ai.onnx") or it.domain in used]

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
+from onnxbisect.errors import ModelError
 from onnxbisect.model.scopes import walk
 from onnxbisect.shareable import shareable
 
@@ -160,3 +161,12 @@ def test_bodies_constants_and_functions_have_plain_names_too(text: str) -> None:
     found = shareable(parser.parse_model(text), lambda model: "Sin" in [it.op_type for it in walk(model.graph)])
     assert found is not None
     assert b"secret" not in found.SerializeToString()
+
+
+def test_functions_that_are_called_wrongly_are_told_in_a_sentence() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "my": 1]>
+g (float[2] x) => (float[2] y) { y = my.Twice(x, x) }
+<domain: "my", opset_import: ["": 17]>
+Twice (a) => (b) { b = Add(a, a) }""")
+    with pytest.raises(ModelError, match="onnx cannot inline the functions of this file: mend first"):
+        shareable(model, lambda _: True)
