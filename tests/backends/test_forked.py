@@ -1,5 +1,6 @@
 """Models that compute for ever, or everything: found out about within bounds, or refused in a sentence."""
 
+import gc
 import os
 import signal
 import time
@@ -106,6 +107,32 @@ def test_a_process_that_stands_still_is_started_again(
     with pytest.raises(ExceededError, match=r"^stood still for 0 s$"):
         forked(work, ALLOWED)
     assert len(list(tmp_path.iterdir())) == times
+
+
+class Waits:
+    """As a generator that waits for threads where it is closed: the forked process has none of them."""
+
+    def __init__(self) -> None:
+        self.itself, self.process = self, os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() != self.process:
+            time.sleep(30)
+
+
+def test_what_this_process_left_is_not_closed_in_the_forked_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxbisect_backends.probing.forked._STILL", 0.5)
+
+    def work() -> Established:
+        gc.collect()
+        return nothing()
+
+    gc.disable()  # what is left stays until the process is forked
+    try:
+        Waits()
+        assert forked(work, ALLOWED).notes == ("done",)
+    finally:
+        gc.enable()
 
 
 def children() -> str:

@@ -1,6 +1,7 @@
 """Computes shapes and known values of a model in a forked process, which may crash, hang or run out of memory."""
 
 import faulthandler
+import gc
 import os
 import resource
 import select
@@ -121,6 +122,7 @@ def _read(source: int, child: int, seconds: float) -> bytes | None:
 
 def _work(work: Callable[[], Established], allowance: Allowance, parent: int, sink: int) -> NoReturn:
     try:
+        gc.freeze()  # what closes an object left by the parent may wait for threads that only the parent has
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)

@@ -86,6 +86,7 @@ class Shell:
     def report(self, *arguments: str) -> dict[str, Any]:
         """`onnx-bisect run …` as its JSON document; the report of a model with culprits."""
         done = self.call("run", "--format", "json", *arguments)
+        assert done.out, done.err
         report: dict[str, Any] = json.loads(done.out)
         return report
 
