@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Finding
+from onnxbisect.language import BETWEEN
 from onnxbisect.unitset import UnitSet, is_subset, size
 from onnxbisect.verdict import Kind, Status, Verdict
 
@@ -246,10 +247,10 @@ class CompilesAfter:
         """This change of a file that has the `first` one already, as one change."""
         return replace(
             self,
-            sentence=f"{first.sentence}; {self.sentence}",
+            sentence=f"{first.sentence}{BETWEEN}{self.sentence}",
             remedies=tuple(dict.fromkeys((*first.remedies, *self.remedies))),
             exactness=max(first.exactness, self.exactness, key=list(type(first.exactness)).index),
-            domain="; ".join(filter(None, dict.fromkeys((first.domain, self.domain)))),
+            domain=BETWEEN.join(filter(None, dict.fromkeys((first.domain, self.domain)))),
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from onnxbisect.language import ENGLISH, KEPT, catalogue, current, translate
+from onnxbisect.language import BETWEEN, ENGLISH, KEPT, catalogue, current, translate
 
 #: Placeholders that hold text which this program wrote.
 OURS = frozenset(
@@ -31,11 +31,11 @@ OURS = frozenset(
     }
 )
 #: Placeholders that hold several of them, and what joins these.
-LISTS = {"phrases": " and ", "bound": " or "}
+LISTS = {"phrases": " and ", "bound": " or ", "counts": ", ", "clauses": BETWEEN}
 #: Ends the names that values of an f-string get: they may be our text, and may be empty.
 _LETTER = "_"
 _NAME = re.compile(r"\{([a-z_]+)\}")
-_COUNT = re.compile(r"(\d[\d,]*) ([a-z][a-z -]*)")
+_COUNT = re.compile(r"(\d[\d,]*) ([A-Za-z][a-z -]*)")
 _SENTENCE_END = re.compile(r"(?<=\.) ")
 _DEPTH = 6
 #: Characters by which messages are found that begin with so many of their own.
@@ -97,6 +97,12 @@ def phrase(text: str) -> str:
     """The same of a phrase that is certainly ours, such as what a cause says: it may have few words."""
     language = current()
     return text if language == ENGLISH or not text else _translated(text, language, _DEPTH, phrase=True)
+
+
+def clauses(text: str) -> str:
+    """The same of several that stand behind each other with `BETWEEN`, such as the changes of a file."""
+    language = current()
+    return text if language == ENGLISH or not text else _value("clauses", text, language, _DEPTH)
 
 
 def joined(sentences: Iterable[str]) -> str:

@@ -79,6 +79,10 @@ def english(message: str, /, **values: object) -> str:
     return message.format(**values) if values else message
 
 
+#: What stands between the clauses of a sentence that a document keeps; none of them has it.
+BETWEEN = english("; ")
+
+
 def counted(count: int, noun: str) -> str:
     """`1 unit`, `2 units`."""
     one, many = f"{{count}} {noun}", f"{{count}} {noun}s"

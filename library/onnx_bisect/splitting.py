@@ -122,9 +122,9 @@ def _passed(report: Report, model: Model) -> list[UnitSet]:
     """The sets of units that always compiled; OptionError if the report cannot be used."""
     about = report["model"]
     if about["sha256"] != model.sha256:
-        if change := report.get("file_after"):
+        if clauses := report.get("file_after"):
             raise OptionError(
-                f"This is the report of {about['name']} after: {change}. Run 'fix', which writes that file as "
+                f"This is the report of {about['name']} after: {clauses}. Run 'fix', which writes that file as "
                 "repair/repaired.onnx with a report, and split it."
             )
         raise OptionError(

@@ -262,7 +262,7 @@ def test_what_the_preflight_finds_wrong_with_the_file_is_changed_before_anything
     done = shell.call("fix", str(CONTROL), "--backend", "whitelist", "--option", "deny=Loop,Scan")
     assert done.code == 0
     told = document(shell)
-    assert told["file_change"] == {"sentence": "1 Loop written out, 1 Scan written out", "exactness": "exact"}
+    assert told["file_change"] == {"sentence": "1 Loop written out; 1 Scan written out", "exactness": "exact"}
     assert not told["changes"]
     assert told["diagnosis_calls"] + told["repair_calls"] == 2
     assert {it["absolute"] for it in told["outputs"]} == {0}
@@ -283,7 +283,7 @@ def test_where_that_does_not_do_nodes_of_the_changed_file_are_replaced(shell: Sh
 
 def test_a_plan_tells_of_changes_of_the_file(shell: Shell) -> None:
     done = shell.call("fix", str(CONTROL), "--plan", "--backend", "whitelist", "--option", "deny=Loop,Scan")
-    assert "first, the whole file: 1 Loop written out, 1 Scan written out" in done.out
+    assert "first, the whole file: 1 Loop written out; 1 Scan written out" in done.out
 
 
 def test_the_name_of_the_file_cannot_move_the_cursor_of_who_reads_the_hint(shell: Shell) -> None:

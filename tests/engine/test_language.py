@@ -1,19 +1,27 @@
 """Languages: the catalogue holds every marked message, kept sentences are found again, reports are wholly Chinese."""
 
+import ast
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from babel.messages.catalog import Message
 
 import onnx_bisect
+from onnx_bisect import Kind, Status, Verdict
 from onnxbisect import language
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.finished import LISTS, OURS, phrase, translated
-from onnxbisect.language import CHINESE, ENGLISH, KEPT, within
+from onnxbisect.file_remedies import File
+from onnxbisect.file_remedies.candidates import REMEDIES, repaired
+from onnxbisect.finished import LISTS, OURS, clauses, phrase, translated
+from onnxbisect.language import BETWEEN, CHINESE, ENGLISH, KEPT, within
 from onnxbisect.model import load
+from onnxbisect.preflight import ToolLimits
+from onnxbisect.probe_format import ProbeFormat
+from onnxbisect.remedies import summary
 from onnxbisect.report.ci import junit, sarif
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
@@ -129,9 +137,40 @@ def test_the_environment_names_the_language(environment: dict[str, str], expecte
     assert language.of_environment(environment) == expected
 
 
+def _of_one_format(path: Path) -> Verdict:
+    """A compiler that reads no newer version of the format than 9, no functions and no Erf."""
+    model = onnx.load(path)
+    read = model.ir_version <= 9 and not model.functions
+    if read and all(node.op_type != "Erf" for node in model.graph.node):
+        return Verdict(status=Status.PASS)
+    return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="E7" if read else "E1")
+
+
+def _changed(tmp_path: Path, op: str) -> Path:
+    """A file that this compiler reads after two changes."""
+    path = tmp_path / "changed.onnx"
+    text = f"""<ir_version: 12, opset_import: ["" : 17, "own" : 1]> g (float[2, 3] x) => (float[2, 3] y) {{
+        a = own.twice (x)
+        b = {op} (a)
+        y = Relu (b)
+    }}
+    <domain: "own", opset_import: ["" : 17]> twice (x) => (y) {{ y = Add (x, x) }}"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
 @pytest.fixture(scope="module")
-def reports() -> list[Report]:
-    """A bounded and a proven one, one whose culprits have a cause, and one that compiles."""
+def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
+    """A bounded and a proven one, one whose culprits have a cause, one that compiles, and one that compiles after
+    changes of the file, or is searched after them.
+    """
+    folder = tmp_path_factory.mktemp("changed")
+    after, within_changed = (
+        onnx_bisect.diagnose(_changed(folder, op), backend=_of_one_format, cache=False).report for op in ("Neg", "Erf")
+    )
+    assert after["compiles_after"] is not None
+    assert BETWEEN in after["compiles_after"]["sentence"]
+    assert BETWEEN in within_changed["file_after"]
     decoder = onnx_bisect.diagnose(
         messages.ROOT / "examples" / "sam_decoder.onnx",
         backend="whitelist",
@@ -144,7 +183,7 @@ def reports() -> list[Report]:
         report["certificate"]["assumes"] = []  # the factory's words are none of ours
         for probe in report["probes"]:
             probe["why"] = "the whole model"
-    return [decoder.report, *others]
+    return [decoder.report, *others, after, within_changed]
 
 
 class _Text(HTMLParser):
@@ -176,6 +215,10 @@ def _english(text: str, report: Report) -> list[str]:
     return _ENGLISH.findall(re.sub("实例：.*", "", text))  # that quotes compilers
 
 
+def _without_code(text: str) -> str:
+    return re.sub(r"(?s)```.*?```|(`+).+?\1", "", text)
+
+
 def test_every_form_that_people_read_is_wholly_chinese(reports: list[Report]) -> None:
     for report in reports:
         with within(CHINESE):
@@ -184,9 +227,75 @@ def test_every_form_that_people_read_is_wholly_chinese(reports: list[Report]) ->
             assert not _english("\n".join(page.said), report)
             texts = [markdown(report), *(culprit_readme(report, n + 1) for n in range(len(report["culprits"])))]
             for text in texts:
-                assert not _english(re.sub(r"(?s)```.*?```|(`+).+?\1", "", text), report)
+                assert not _english(_without_code(text), report)
             shown = [line for line in lines(report, width=200) if "onnx-bisect " not in line]
             assert not _english("\n".join(shown), report)
+
+
+def test_a_repair_and_its_progress_are_wholly_chinese(tmp_path: Path) -> None:
+    said: list[str] = []
+    model = _changed(tmp_path, "Erf")
+
+    def tell(event: onnx_bisect.Event) -> None:
+        said.extend([event.sentence] if isinstance(event, onnx_bisect.Note) else [])
+
+    found = onnx_bisect.fix(model, backend=_of_one_format, cache=False, progress=tell).document
+    assert found.file_change is not None
+    assert BETWEEN in found.file_change.sentence
+    with within(CHINESE):
+        shown = [*map(translated, said), *summary.lines(found), _without_code(summary.markdown(found))]
+    assert not [it for it in shown if _ENGLISH.search(it)]
+
+
+def test_every_change_of_a_file_is_chinese() -> None:
+    """What each remedy says of each file to which it applies, and several of them behind each other."""
+    narrow = ProbeFormat(longest_name=1, safe_names=True, min_input_rank=1, min_output_rank=1, max_input_rank=2)
+    older = ToolLimits(tool="Chipper", newest_ir=7, newest_opset=13, probe_format=narrow)
+    seen: set[str] = set()
+    for path in sorted((ROOT / "tests" / "models").glob("*.onnx")):
+        file = File.of(load(path))
+        for limits in (older, ToolLimits(tool="Chipper", oldest_opset=19)):
+            for wanted in (*({it.id} for it in REMEDIES), {it.id for it in REMEDIES}):
+                changed = repaired(file, wanted, limits)
+                seen.update(changed.remedies)
+                with within(CHINESE):
+                    assert not _ENGLISH.search(_unquoted(clauses(changed.sentence))), changed.sentence
+    assert len(seen) > len(REMEDIES) / 2
+
+
+def _unquoted(text: str) -> str:
+    """Without the names of a file."""
+    return re.sub("'[^']*'", "", text)
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown"),
+    [
+        ("operator set 11 → 16; 3 nodes named", "算子集 11 → 16；3 个节点已命名"),
+        (
+            "2 If replaced by the branches that they take; 1 Loop written out",
+            "2 个 If 替换为各自执行的分支；1 个 Loop 已展开",
+        ),
+        ("2 functions, 1 operator set left out that no node uses", "去掉没有节点使用的 2 个函数、1 个算子集"),
+        ("3 Dropout and Identity nodes removed", "去掉 3 个 Dropout 和 Identity 节点"),
+        ("nodes sorted, and then computes other numbers", "节点已排序，但计算出的数值不同"),
+        ("ir_version 12 → 9; option axes=1", "IR 版本 12 → 9；选项 axes=1"),
+    ],
+)
+def test_clauses_are_translated_and_joined_as_the_language_does(kept: str, shown: str) -> None:
+    with within(CHINESE):
+        assert clauses(kept) == shown
+    assert clauses(kept) == kept
+
+
+def test_each_sentence_about_a_changed_file_is_marked() -> None:
+    """Also those of remedies that no small file needs."""
+    for path in sorted((ROOT / "bisect" / "onnxbisect" / "file_remedies").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            given = {it.arg: it.value for it in call.keywords} if isinstance(call, ast.Call) else {}
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("RemediedFile"):
+                said = given["sentence"]
+                assert not isinstance(said, ast.Constant | ast.JoinedStr) or messages.template(said), ast.unparse(call)
 
 
 def test_forms_for_machines_are_english_whoever_asks(reports: list[Report]) -> None:

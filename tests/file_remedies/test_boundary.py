@@ -66,7 +66,7 @@ def test_a_file_is_made_that_the_tool_takes_and_it_is_proven(tmp_path: Path) -> 
     (first, *_) = candidates(model, findings, reader())
 
     assert first.sentence == (
-        "input 'sr' made int64[1] instead of int64[], output 'slow' made float32[1] instead of bool[]"
+        "input 'sr' made int64[1] instead of int64[]; output 'slow' made float32[1] instead of bool[]"
     )
     assert input_names(first.proto) == ["x", "sr"]
     assert output_names(first.proto) == ["y", "slow"]

@@ -119,13 +119,13 @@ def _finished(call: ast.Call) -> str:
         else ""
     )
     given = {keyword.arg: keyword.value for keyword in call.keywords}
-    if "sentence" in given and name == "Note":
-        return _template(given["sentence"])
+    if "sentence" in given and name.removeprefix(".") in ("Note", "RemediedFile"):
+        return template(given["sentence"])
     place = FINISHED.get(name, len(call.args))
-    return _template(call.args[place]) if place < len(call.args) else ""
+    return template(call.args[place]) if place < len(call.args) else ""
 
 
-def _template(text: ast.expr) -> str:
+def template(text: ast.expr) -> str:
     """The message of a literal or an f-string, in which each value has a name; empty for another expression.
 
     A value that is no plain name, or that another one follows at once, has a letter.

@@ -28,6 +28,7 @@ from onnxbisect.file_remedies.removal import (
     remove_neutral_factors,
 )
 from onnxbisect.file_remedies.usual_forms import BY_RULES
+from onnxbisect.language import BETWEEN
 from onnxbisect.model import Model
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.gate import complaint
@@ -136,15 +137,14 @@ class ChangedCopy:
     def sentence(self) -> str:
         """What was changed."""
         counts: dict[str, int] = {}
-        for applied in self.applied:
-            number, _, done = applied.sentence.partition(" ")
+        for sentence in (it for applied in self.applied for it in applied.sentence.split(BETWEEN)):
+            number, _, done = sentence.partition(" ")
             if number.isdecimal():
                 counts[done] = counts.get(done, 0) + int(number)
             else:
-                counts.setdefault(applied.sentence, 0)
-        return "; ".join(
-            f"{count} {of_several(done) if count > 1 else done}" if count else done for done, count in counts.items()
-        )
+                counts.setdefault(sentence, 0)
+        sentences = {done: f"{count} {done}" if count else done for done, count in counts.items()}
+        return BETWEEN.join(of_several(it) if counts[done] > 1 else it for done, it in sentences.items())
 
     @property
     def exactness(self) -> Exactness:

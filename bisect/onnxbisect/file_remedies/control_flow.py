@@ -10,7 +10,7 @@ import onnx
 from onnxbisect.cut.rename import tensor_names, unused_name
 from onnxbisect.file_remedies import remedy
 from onnxbisect.file_remedies.loops import loop_unroll, scan_unroll, stacked
-from onnxbisect.language import count
+from onnxbisect.language import BETWEEN, count, english
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.order import make_unique
@@ -24,13 +24,20 @@ from onnxbisect.rewrites.site import concat, reshape, slice_axis
 _RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
 #: Most nodes added at a time: nested loops multiply.
 _MOST_NODES = 2_000
-_ITS_BRANCH = "the branch that it takes"
-_DONE = {"If": f"If replaced by {_ITS_BRANCH}", "Loop": "Loop written out", "Scan": "Scan written out"}
 
 
-def of_several(done: str) -> str:
+def _done(op: str, number: int) -> str:
+    if op == "If":
+        return english("{number} If replaced by the branch that it takes", number=number)
+    return english("{number} {op} written out", number=number, op=op)
+
+
+def of_several(sentence: str) -> str:
     """What was done to more than one node, in the words that `resolve_control_flow` has for one."""
-    return done.replace(_ITS_BRANCH, "the branches that they take")
+    number, _, done = sentence.partition(" ")
+    if done != "If replaced by the branch that it takes":
+        return sentence
+    return english("{number} If replaced by the branches that they take", number=number)
 
 
 @remedy.file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
@@ -63,7 +70,7 @@ def resolve_control_flow(file: remedy.File, limits: ToolLimits) -> remedy.Remedi
         raise NotApplicable(reason)
     result = apply(file.proto, changes, file.facts)
     remedy.drop_unread(result.graph, read)
-    sentence = ", ".join(f"{number} {_DONE[op]}" for op, number in sorted(done.items()))
+    sentence = BETWEEN.join(_done(op, number) for op, number in sorted(done.items()))
     return remedy.RemediedFile(proto=result, sentence=sentence, structure=True)
 
 

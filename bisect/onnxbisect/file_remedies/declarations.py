@@ -14,7 +14,7 @@ from onnxbisect.file_remedies.remedy import (
     file_remedy,
     set_nodes,
 )
-from onnxbisect.language import count, shortened
+from onnxbisect.language import count, english, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import array_of, tensors
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
@@ -57,7 +57,7 @@ def name_nodes(file: File, limits: ToolLimits) -> RemediedFile:
         raise NotApplicable("no two nodes share a name")
     result = copied(file.proto)
     given = make_unique(result.graph.node)
-    return RemediedFile(proto=result, sentence=f"{count(len(given), 'node')} named")
+    return RemediedFile(proto=result, sentence=english("{nodes} named", nodes=count(len(given), "node")))
 
 
 @file_remedy("weights-no-inputs", answers="initializer-as-input")
@@ -93,7 +93,7 @@ def bind_dimensions(file: File, limits: ToolLimits) -> RemediedFile:
         value = result.graph.value_info[index]
         if is_unbound(value.type) and not _bind(value, file):
             del result.graph.value_info[index]
-    texts = tuple(f"{name} {type_text(file.inputs[name])}" for name in unbound)
+    texts = [f"{name} {type_text(file.inputs[name])}" for name in unbound]
     return RemediedFile(proto=result, sentence=f"dimensions bound: {shortened(texts)}")
 
 
@@ -160,9 +160,13 @@ def floats_in_float32(file: File, limits: ToolLimits) -> RemediedFile:
             types[name] = onnx.TypeProto()
             types[name].CopyFrom(kind)
             _made_float32(types[name])
-    names = " and ".join(text for kind, text in _OTHER_FLOATS.items() if kind in found)
-    also = ", of inputs and outputs as well" if at_boundary else ""
-    return RemediedFile(proto=result, sentence=f"{names} tensors made float32{also}", types=types)
+    what = english("double and bfloat16")
+    if len(found) == 1:
+        (what,) = (text for kind, text in _OTHER_FLOATS.items() if kind in found)
+    sentence = english("{what} tensors made float32", what=what)
+    if at_boundary:
+        sentence = english("{what} tensors made float32, of inputs and outputs as well", what=what)
+    return RemediedFile(proto=result, sentence=sentence, types=types)
 
 
 def _is_other(kind: onnx.TypeProto) -> bool:

@@ -26,7 +26,7 @@ from onnxbisect.file_remedies.remedy import (
     file_remedy,
     forget,
 )
-from onnxbisect.language import count, quoted, shortened
+from onnxbisect.language import BETWEEN, count, english, quoted, shortened
 from onnxbisect.model.external import external_tensors, tensors
 from onnxbisect.model.scopes import every_node, is_constant, walk
 from onnxbisect.model.unused import drop_unused, unread_outputs
@@ -44,14 +44,14 @@ def leave_out_unused(file: File, limits: ToolLimits) -> RemediedFile:
     gone = drop_unused(result)
     if not gone:
         raise NotApplicable("the file holds nothing that no node uses")
-    what = {
-        "function": gone.functions,
-        "operator set": gone.domains,
-        "constant": gone.constants,
-        "declared type": gone.declared,
+    of_each = {
+        count(len(gone.functions), "function"): gone.functions,
+        count(len(gone.domains), "operator set"): gone.domains,
+        count(len(gone.constants), "constant"): gone.constants,
+        count(len(gone.declared), "declared type"): gone.declared,
     }
-    listed = ", ".join(count(len(names), kind) for kind, names in what.items() if names)
-    return RemediedFile(proto=result, sentence=f"{listed} left out that no node uses")
+    counts = english(", ").join(counted for counted, names in of_each.items() if names)
+    return RemediedFile(proto=result, sentence=f"{counts} left out that no node uses")
 
 
 @file_remedy("safe-names", answers="")
@@ -62,8 +62,12 @@ def safe_names(file: File, limits: ToolLimits) -> RemediedFile:
     if not renamed:
         raise NotApplicable("the names of all inputs and outputs are plain")
     names = shortened(tuple(f"{old} → {new}" for new, old in renamed.items()))
-    what = "inputs and outputs" if len(renamed) > 1 else "input or output"
-    return RemediedFile(proto=result, sentence=f"{len(renamed)} {what} renamed: {names}")
+    sentence = (
+        english("{number} inputs and outputs renamed: {names_}", number=len(renamed), names_=names)
+        if len(renamed) > 1
+        else english("1 input or output renamed: {names_}", names_=names)
+    )
+    return RemediedFile(proto=result, sentence=sentence)
 
 
 @file_remedy("weights-inside", answers="")
@@ -139,10 +143,10 @@ def omit_reduction(file: File, limits: ToolLimits) -> RemediedFile:
     apply_format(result, ProbeFormat(unwritten_defaults=named))
     changed = _changed_nodes(file.proto, result)
     attributes = dict.fromkeys(name.partition(".")[2] for name in named)
-    words = " or ".join(_UNWRITTEN.get(attribute, attribute) for attribute in attributes)
+    bound = " or ".join(_UNWRITTEN.get(attribute, attribute) for attribute in attributes)
     if not changed:
-        raise NotApplicable(f"no node has the attribute {words}")
-    return RemediedFile(proto=result, sentence=f"{words} left out at {count(changed, 'node')}")
+        raise NotApplicable(f"no node has the attribute {bound}")
+    return RemediedFile(proto=result, sentence=f"{bound} left out at {count(changed, 'node')}")
 
 
 @file_remedy("constants-to-initializers", answers="constant-node-not-tensor-value")
@@ -242,13 +246,15 @@ def neutral_boundary(file: File, limits: ToolLimits) -> RemediedFile:
     types = {inner[name]: before[name] for name in after}
     inputs = {value.name for value in graph.input}
     said = [
-        f"{'input' if name in inputs else 'output'} {quoted(name)} made {type_text(kind)} instead of "
-        f"{type_text(before[name])}"
+        english("input {name} made {type_} instead of {before_}", **made)
+        if name in inputs
+        else english("output {name} made {type_} instead of {before_}", **made)
         for name, kind in after.items()
+        for made in [{"name": quoted(name), "type_": type_text(kind), "before_": type_text(before[name])}]
     ]
     return RemediedFile(
         proto=result,
-        sentence=shortened(tuple(said)),
+        sentence=shortened(said, separator=BETWEEN),
         exactness=max((exactness_of(before[name], kind) for name, kind in after.items()), key=list(Exactness).index),
         types={**types, **after},
     )
@@ -263,12 +269,13 @@ def shorten_names(file: File, limits: ToolLimits) -> RemediedFile:
     if not renamed:
         raise NotApplicable("no name of an input or output is too long")
     inputs = {value.name for value in result.graph.input}
-    kinds = [word for word, there in (("input", inputs & renamed.keys()), ("output", renamed.keys() - inputs)) if there]
+    what = english("input and output")
+    if renamed.keys() <= inputs or inputs.isdisjoint(renamed):
+        what = english("input") if renamed.keys() <= inputs else english("output")
     names = shortened(tuple(map(quoted, renamed)))
     types = {new: file.types[old] for new, old in renamed.items() if old in file.types}
-    return RemediedFile(
-        proto=result, sentence=f"{' and '.join(kinds)} names shortened to {longest} bytes: {names}", types=types
-    )
+    sentence = english("{what} names shortened to {longest} bytes: {names_}", what=what, longest=longest, names_=names)
+    return RemediedFile(proto=result, sentence=sentence, types=types)
 
 
 def _boundary(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
@@ -329,7 +336,9 @@ def _in_operator_set(file: File, to: int) -> RemediedFile:
     for node in result.graph.node:
         if node.output[0] in before:
             trace(before[node.output[0]], node)
-    return RemediedFile(proto=result, sentence=f"operator set {file.facts.opsets.get('', 0)} → {to}")
+    return RemediedFile(
+        proto=result, sentence=english("operator set {now} → {to}", now=file.facts.opsets.get("", 0), to=to)
+    )
 
 
 @file_remedy("lower-ir-version", answers="ir-newer-than-tool ir-version-too-new")

@@ -9,7 +9,7 @@ import onnx
 
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.file_remedies import remedy
-from onnxbisect.language import count
+from onnxbisect.language import count, english
 from onnxbisect.model.gate import demand_inlinable, written_out
 from onnxbisect.model.scopes import bodies, call_of, domain_of, functions_of, opset_versions, walk
 from onnxbisect.preflight import ToolLimits
@@ -39,9 +39,9 @@ def inline_functions(file: remedy.File, limits: ToolLimits) -> remedy.RemediedFi
             result.opset_import.append(onnx.helper.make_opsetid(domain, version))
     functions = count(len(proto.functions), "local function")
     sentence = (
-        f"{count(inliner.calls, 'call')} of {functions} inlined"
+        english("{calls} of {functions} inlined", calls=count(inliner.calls, "call"), functions=functions)
         if inliner.calls
-        else f"{functions} left out that no node uses"
+        else english("{counts} left out that no node uses", counts=functions)
     )
     return remedy.RemediedFile(proto=result, sentence=sentence, structure=True)
 

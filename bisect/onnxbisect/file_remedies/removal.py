@@ -20,7 +20,7 @@ from onnxbisect.file_remedies.remedy import (
     read_instead,
     set_nodes,
 )
-from onnxbisect.language import count
+from onnxbisect.language import count, english
 from onnxbisect.model.external import is_external
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import domain_of, is_constant, is_copy, reads
@@ -75,8 +75,13 @@ def fold_constants(file: File, limits: ToolLimits) -> RemediedFile:
     forget(result.graph, {name for node in gone for name in node.output})
     result.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
     drop_unread(result.graph, {name for node in gone for name in reads(node)})
-    done = f"folded into {count(len(values), 'constant')}" if values else "removed that compute nothing for the outputs"
-    return RemediedFile(proto=result, sentence=f"{count(len(folded), 'node')} {done}")
+    nodes = count(len(folded), "node")
+    sentence = (
+        english("{nodes} folded into {constants}", nodes=nodes, constants=count(len(values), "constant"))
+        if values
+        else english("{nodes} removed that compute nothing for the outputs", nodes=nodes)
+    )
+    return RemediedFile(proto=result, sentence=sentence)
 
 
 @file_remedy("remove-copies", answers="no-op-node")
@@ -102,8 +107,14 @@ def remove_copies(file: File, limits: ToolLimits) -> RemediedFile:
     readers = [node for node in result.graph.node if not original.keys().isdisjoint(reads(node))]
     read_instead(readers, original)
     drop_unread(result.graph, {name for node in gone for name in reads(node)})
-    ops = " and ".join(sorted({node.op_type for node in gone}))
-    return RemediedFile(proto=result, sentence=f"{count(len(removed), f'{ops} node')} removed")
+    ops, number = {node.op_type for node in gone}, len(gone)
+    sentence = english("{number} Dropout and Identity nodes removed", number=number)
+    if len(ops) == 1:
+        op = ops.pop()
+        sentence = english("{number} {op} nodes removed", number=number, op=op)
+        if number == 1:
+            sentence = english("1 {op} node removed", op=op)
+    return RemediedFile(proto=result, sentence=sentence)
 
 
 @file_remedy(
@@ -209,7 +220,10 @@ def bound_masks(file: File, limits: ToolLimits) -> RemediedFile:
         if name in wanted:
             values = numpy_helper.to_array(tensor)
             tensor.CopyFrom(numpy_helper.from_array(np.maximum(values, values.dtype.type(_LOWEST)), tensor.name))
-    return RemediedFile(proto=result, sentence=f"{count(len(wanted), 'mask')} raised to {_LOWEST:.0f}")
+    return RemediedFile(
+        proto=result,
+        sentence=english("{masks} raised to {lowest}", masks=count(len(wanted), "mask"), lowest=f"{_LOWEST:.0f}"),
+    )
 
 
 def low_masks(graph: onnx.GraphProto) -> list[str]:

@@ -8,7 +8,7 @@ import onnx
 
 from onnxbisect.file_remedies.form import raise_opset
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
-from onnxbisect.language import count
+from onnxbisect.language import BETWEEN, count, english
 from onnxbisect.preflight import ToolLimits
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, apply, rewrite
 from onnxbisect.rewrites.families.activations import erf_tanh_closer
@@ -29,11 +29,11 @@ def whole_norms(file: File, limits: ToolLimits) -> RemediedFile:
     older = file.facts.opsets.get("", 0) < _HAS_NORMS
     raised = raise_opset.apply(file, limits) if older else None
     proto, used = _replaced(file if raised is None else file.after(raised.proto), "Sqrt", *_NORMS)
-    done = f"{count(len(used), 'normalisation')} written as LayerNormalization"
-    last = max(used, key=_NORMS.index)
+    norms, last = count(len(used), "normalisation"), max(used, key=_NORMS.index)
+    done = english("{norms} written as LayerNormalization", norms=norms)
     if last.domain is not None:
-        done += f", for {last.domain.text}"
-    sentence = done if raised is None else f"{raised.sentence}; {done}"
+        done = english("{norms} written as LayerNormalization, for {phrase}", norms=norms, phrase=last.domain.text)
+    sentence = done if raised is None else f"{raised.sentence}{BETWEEN}{done}"
     return RemediedFile(proto=proto, sentence=sentence, exactness=last.exactness)
 
 

@@ -57,9 +57,9 @@ def try_files(
     for changed in files:
         proof = prover.compared(changed.proto)
         if not proof.holds:
-            tell(f"{changed.sentence}: not proven")
+            tell(english("{clauses}: not proven", clauses=changed.sentence))
             continue
-        tell(f"asking the compiler about the model after this: {changed.sentence}")
+        tell(english("asking the compiler about the model after this: {clauses}", clauses=changed.sentence))
         after = compiler.whole(changed.proto)
         if after.compiles:
             made = Repair(before=before, after=after, model=changed.proto, changed_file=changed, proof=proof)

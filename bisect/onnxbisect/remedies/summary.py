@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.finished import phrase, translated
+from onnxbisect.finished import clauses, phrase, translated
 from onnxbisect.language import _
 from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.advisor import Left
@@ -31,7 +31,7 @@ def headline(document: RepairDocument) -> str:
     parts: list[str] = []
     if document.repaired:
         parts = [_("input {name} made a constant", name=clip(name, 60)) for name in document.input_values]
-    parts += [] if document.file_change is None else [clean(translated(document.file_change.sentence))]
+    parts += [] if document.file_change is None else [clean(clauses(document.file_change.sentence))]
     parts += [plural(len(document.changes), "replaced node")] if document.changes else []
     parts += [_("option {option}", option=f"{key}={clip(value, 120)}") for key, value in document.options.items()]
     changed = _(", and ").join(parts)
@@ -141,7 +141,7 @@ def markdown(document: RepairDocument) -> str:
         change = document.file_change
         parts += [
             f"## {_('What was changed in the whole file')}",
-            f"{plain(translated(change.sentence))} ({words.named(change.exactness)}).",
+            f"{plain(clauses(change.sentence))} ({words.named(change.exactness)}).",
         ]
     if document.changes:
         head = (_("culprit"), _("places"), _("remedy"), _("exactness"), _("largest difference"), _("compiles"))
@@ -210,7 +210,7 @@ def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = ()) 
     rows = [(_times(clip(op, 40), count), *rest) for (op, *rest), count in counts.items()]
     repaired = {it.node for it in advice.chosen}
     staying = [left_row(it) for it in left if repaired.isdisjoint(it.place.nodes)]
-    shown = [_("first, the whole file: {change}", change=clip(translated(it), 200)) for it in files] + _columns(rows)
+    shown = [_("first, the whole file: {change}", change=clip(clauses(it), 200)) for it in files] + _columns(rows)
     for stay in left_groups(staying):
         shown += _staying(stay[0].ops, len(stay), stay[0].reasons)
     return [*shown, "", _("Nothing was changed, and nothing of this is proven yet.")]

@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from onnxbisect import language
-from onnxbisect.finished import phrase, translated
+from onnxbisect.finished import clauses, phrase, translated
 from onnxbisect.language import _, marked
 from onnxbisect.report import culprit_words, reading, words
 from onnxbisect.report.contents import Report, UnitsEntry
@@ -115,6 +115,7 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         "surroundings": surroundings,
         # text within a tag, for a message
         "tag": lambda name, text: Markup("<{0}>{1}</{0}>").format(name, clean(text)),
+        "clauses": clauses,
         "phrase": phrase,
         "told": translated,
         "words": words,

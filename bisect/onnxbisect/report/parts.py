@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from onnxbisect.finished import clauses
 from onnxbisect.json_form import to_json
 from onnxbisect.language import _
 from onnxbisect.report.contents import op_name
@@ -238,7 +239,7 @@ def headline(found: PartsTable) -> str:
 def answer(cell: Cell) -> str:
     """`compiles`; `Sin, Cos, Abs 5`; `Gemm 15, bounded`; `compiles after: ir_version 10 → 9`; `no answer`."""
     if cell.compiles_after:
-        return _("compiles after: {compiles_after}", compiles_after=cell.compiles_after)
+        return _("compiles after: {compiles_after}", compiles_after=clauses(cell.compiles_after))
     if cell.state != "fail":
         return STATES.get(cell.state, cell.state)
     named = []

@@ -13,7 +13,7 @@ from posixpath import join, normpath
 from typing import Any, cast
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.finished import phrase, translated
+from onnxbisect.finished import clauses, phrase, translated
 from onnxbisect.input_value import InputValues, written
 from onnxbisect.language import ENGLISH, _, current
 from onnxbisect.report import words
@@ -61,7 +61,8 @@ def probes(document: Report) -> list[ProbeEntry]:
 _TRANSLATED: Mapping[str, Any] = {
     "headline": translated,
     "model": {"notes": translated},
-    "compiles_after": {"sentence": translated},
+    "compiles_after": {"sentence": clauses},
+    "file_after": clauses,
     "causes": {
         "text": phrase,
         "nothing_passed": phrase,

@@ -135,7 +135,7 @@ WITH_OPTIONS = english(
 
 def in_file_after(headline: str, change: str) -> str:
     """The headline of a search in a changed file, since the file as it is fails for a reason that hides others."""
-    return english("{sentence}; searched in the file after: {change}", sentence=headline, change=change)
+    return english("{sentence}; searched in the file after: {clauses}", sentence=headline, clauses=change)
 
 
 def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
@@ -143,10 +143,10 @@ def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
     known = plural(found["calls"], "call") if found["calls"] else english("known before")
     model, asked = document["model"]["name"], target(document["target"])
     return english(
-        "{model} compiles for {backend} after: {change} (verified, {calls})",
+        "{model} compiles for {backend} after: {clauses} (verified, {calls})",
         model=model,
         backend=asked,
-        change=found["sentence"],
+        clauses=found["sentence"],
         calls=known,
     )
 

@@ -26,6 +26,7 @@ from onnxbisect.file_remedies import (
     with_lower_ranks,
     with_newer_forms,
 )
+from onnxbisect.language import BETWEEN, english
 from onnxbisect.model import Model
 from onnxbisect.preflight import ToolLimits
 from onnxbisect.remedies import SearchedModel
@@ -56,10 +57,8 @@ _JUDGED_ANEW = frozenset(
 )
 #: Reasons for which a file was refused, after which a changed one is not changed once more.
 _MOST_REASONS = 3
-#: How a sentence ends about a changed file that compiles, and whose numbers are wrong.
-OTHER_NUMBERS = "computes other numbers"
 #: What was changed where the model compiles as its parts are written, and no smaller change of the file is enough.
-ANOTHER_FORM = "the file written anew, as pieces of it are (`onnx-bisect extract`)"
+ANOTHER_FORM = english("the file written anew, as pieces of it are (`onnx-bisect extract`)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,11 +225,18 @@ def compiles_after(
         if numeric is None and refused.said.computes_other_numbers and not whole.computes_other_numbers:
             numeric = refused.change
     if numeric is not None:  # whether the file's numbers matter is another question than why it did not compile
-        return _after(numeric, f"{numeric.sentence}, and then {OTHER_NUMBERS}", compiler.calls)
+        return _after(
+            numeric, english("{clauses}, and then computes other numbers", clauses=numeric.sentence), compiler.calls
+        )
     if whole.compiles_in_another_form:
         return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
     if refused.change is not None:
-        tell(f"the changed file fails for another reason; searching the file after: {refused.change.sentence}")
+        tell(
+            english(
+                "the changed file fails for another reason; searching the file after: {clauses}",
+                clauses=refused.change.sentence,
+            )
+        )
         return GoesOn(changed=refused.change)
     return None
 
@@ -244,13 +250,13 @@ def _tried(refused: RefusedFile, compiler: RepairCompiler) -> CompilesAfter | Re
     numeric: tuple[ChangedCopy, SearchedModel] | None = None
     for changed in refused.changes(Exactness.DOMAIN):
         change = changed.following(refused.change)
-        tell(f"asking the compiler about the model after this: {change.sentence}")
+        tell(english("asking the compiler about the model after this: {clauses}", clauses=change.sentence))
         try:
             answer = compiler.whole(change.proto)
         except ModelError:  # the target does not accept such a model
             continue
         if answer.compiles:
-            sentence = "; ".join(filter(None, (change.sentence, _with(answer.options))))
+            sentence = BETWEEN.join(filter(None, (change.sentence, _with(answer.options))))
             return replace(_after(change, sentence, compiler.calls), options=answer.options)
         if answer.unanswered:
             tell(f"no answer about that: {answer.unanswered}")
@@ -270,11 +276,12 @@ def _after(changed: ChangedCopy, sentence: str, calls: int) -> CompilesAfter:
         sentence=sentence,
         remedies=changed.remedies,
         exactness=changed.exactness,
-        domain="; ".join(dict.fromkeys(it.domain for it in changed.applied if it.domain)),
+        domain=BETWEEN.join(dict.fromkeys(it.domain for it in changed.applied if it.domain)),
         calls=calls,
     )
 
 
 def _with(options: Mapping[str, str]) -> str:
     """What is said of options with which the compiler accepts a file; empty without any."""
-    return f"option {', '.join(f'{key}={value}' for key, value in options.items())}" if options else ""
+    given = ", ".join(f"{key}={value}" for key, value in options.items())
+    return english("option {given}", given=given) if options else ""

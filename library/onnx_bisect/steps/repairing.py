@@ -24,7 +24,7 @@ from onnxbisect.cut import with_sizes
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.file_remedies import ChangedCopy, changed_nodes, in_usual_forms, may_have_unusual_forms, usual_forms
-from onnxbisect.language import some
+from onnxbisect.language import english, some
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.input_values import compared_values
@@ -160,7 +160,7 @@ def _repaired(
     if base.base is None:
         before = compiler.original()
     else:
-        say(f"going on from the changed file: {base.base.sentence}")
+        say(english("going on from the changed file: {clauses}", clauses=base.base.sentence))
         original = base.base.proto
         loaded, before = compiler.read(original), compiler.diagnose(original, base.doubted, brief=True)
         prover = prover.on(original, before.facts)
@@ -171,7 +171,9 @@ def _repaired(
         tried = try_files(before, _other_forms(context, allow, before, base.base), compiler, of_the_file, say)
         if tried.repair is not None:
             return tried.repair, calls
-        say(f"no file with the model's own outputs compiles; it compiles after: {ANOTHER_FORM}")
+        say(
+            english("no file with the model's own outputs compiles; it compiles after: {clauses}", clauses=ANOTHER_FORM)
+        )
     diagnosed(loaded, before)
     examples = [culprit.places[0].nodes for culprit in before.culprits]
     for changed in changed_for_culprits(loaded.model, context.tool_limits, allow, before, base.base):
@@ -182,7 +184,7 @@ def _repaired(
             continue
         found = compiler.diagnose(changed.proto)
         if len(found.culprits) < len(before.culprits) and not found.stopped:
-            say(f"going on from the changed file: {changed.sentence}")
+            say(english("going on from the changed file: {clauses}", clauses=changed.sentence))
             base, original, before = tried, changed.proto, found
             prover = of_the_file.on(original, before.facts)
             break
@@ -329,7 +331,11 @@ def try_usual_forms(
     changed = in_usual_forms(model, limits, [*asked, *beyond])
     if changed is None:
         return TriedFiles()
-    compiler.tell(f"asking the compiler whether it takes what is less exact than allowed: {changed.sentence}")
+    compiler.tell(
+        english(
+            "asking the compiler whether it takes what is less exact than allowed: {clauses}", clauses=changed.sentence
+        )
+    )
     if not compiler.whole(changed.following(refused.change).proto).compiles:
         return TriedFiles()
     doubted = frozenset[str]().union(*(changes[form] for form in beyond))

@@ -17,7 +17,7 @@ from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
 
 from onnxbisect.file_remedies import remedy
 from onnxbisect.file_remedies.lowering.forms import FORMS
-from onnxbisect.language import shortened
+from onnxbisect.language import english, shortened
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, captures, domain_of, opset_versions, reads
 from onnxbisect.preflight import LAST_WITH_AXES_ATTRIBUTES, NEWEST_OPSET_IN_GENERAL, ToolLimits
@@ -236,7 +236,11 @@ def _lowered(file: remedy.File, to: int) -> remedy.RemediedFile:
             entry.version = min(entry.version, to)
     remedy.drop_unread(result.graph, lowering.replaced_reads)
     changed = tuple(f"{count} {op}" for op, count in sorted(lowering.rewritten.items()))
-    sentence = f"operator set {now} → {to}" + (f", written in older forms: {shortened(changed, 6)}" if changed else "")
+    sentence = english("operator set {now} → {to}", now=now, to=to)
+    if changed:
+        sentence = english(
+            "operator set {now} → {to}, written in older forms: {ops_}", now=now, to=to, ops_=shortened(changed, 6)
+        )
     return remedy.RemediedFile(proto=result, sentence=sentence, exactness=lowering.exactness, types=lowering.types)
 
 
