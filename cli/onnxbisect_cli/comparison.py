@@ -18,7 +18,7 @@ from onnxbisect.model.read import original
 from onnxbisect.model.read import read as read_model
 from onnxbisect.model.session import narrow_types
 from onnxbisect.model.versions import versions_changed
-from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
+from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, runnable_feeds
 from onnxbisect.report.compare import compare, compare_sections
 from onnxbisect.report.text import as_markdown, clean, clip_left, plural, terminal_lines
 from onnxbisect_backends.calibration import first_sample
@@ -84,13 +84,14 @@ def compare_models(request: CompareRequest, form: ListFormat) -> int:
     for note in dict.fromkeys(filter(None, map(versions_changed, (before, after)))):
         print(clean(f"onnx-bisect: {note}"), file=sys.stderr)
     inputs = around(model.proto, model.types.get).graph.input
-    made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
     given = CustomOps(samples=request.samples).read(model, model.proto)
     filled = ({**feeds, **sample} for feeds, sample in zip(random_feeds(inputs, len(given)), given, strict=True))
+    generated = [*random_feeds(inputs, request.count), *edge_feeds(inputs, request.count)]
+    whole = around(before, model.types.get)
     found = proof.compare(
         before,
         after,
-        chain(filled, made_up),
+        chain(filled, runnable_feeds(model, whole, generated, needed=not given)),
         tolerance=request.tolerance,
         folder=request.before.parent,
         other_folder=request.after.parent,

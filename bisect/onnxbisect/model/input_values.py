@@ -137,6 +137,10 @@ _SMALL = 8
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 #: Ops that keep the values of their first input, so that what they make is compared with the same numbers.
 _KEEPING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+#: Ops that keep the numbers 0 and 1.
+_ROUNDING = frozenset({"Abs", "Ceil", "Floor", "Relu", "Round", "Transpose"})
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
+_INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8})
 #: The inputs that decide what a node does, of control flow.
 _CONTROL = {"If": (0,), "Loop": (0, 1)}
 
@@ -215,6 +219,24 @@ def compared_values(graph: onnx.GraphProto, known: Mapping[str, np.ndarray]) -> 
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(it.input.type.tensor_type.elem_type))
         if it.compared and dtype.kind in "iuf":
             found[it.input.name] = np.full(dims_of(it.input.type), it.compared[0]).astype(dtype)
+    return found
+
+
+def indexing_inputs(graph: onnx.GraphProto) -> set[str]:
+    """The float inputs that are cast to integers, as tokens are which Keras takes as floats.
+
+    What is made of them may be an index, and a number that is none ends a run.
+    """
+    numbers = {value.name for value in graph.input if value.type.tensor_type.elem_type in _FLOATS}
+    same, found = {name: name for name in numbers}, set()
+    for node in graph.node:
+        source = same.get(node.input[0]) if node.input and not domain_of(node) else None
+        if source is None:
+            continue
+        if node.op_type == "Cast" and any(it.name == "to" and it.i in _INTEGERS for it in node.attribute):
+            found.add(source)
+        elif node.op_type in _KEEPING or node.op_type in _ROUNDING:
+            same[node.output[0]] = source
     return found
 
 

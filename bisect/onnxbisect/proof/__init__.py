@@ -15,6 +15,7 @@ from onnxbisect.proof.outputs import (
     demand_recorded,
     difference,
     fault,
+    runnable_feeds,
     those_that_run,
 )
 from onnxbisect.terms import Tolerance
@@ -34,5 +35,6 @@ __all__ = [
     "in_form_of",
     "leeways",
     "random_feeds",
+    "runnable_feeds",
     "those_that_run",
 ]

@@ -12,6 +12,8 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, quoted, some
+from onnxbisect.model.input_values import compared_values, indexing_inputs
+from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import around, opaque_nodes
 from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import fed_inputs, qualified
@@ -264,6 +266,26 @@ def those_that_run(model: onnx.ModelProto, feeds: Iterable[Sample], folder: Path
             continue
         found.append(sample)
     return found
+
+
+def runnable_feeds(
+    model: Model, whole: onnx.ModelProto, feeds: Sequence[Sample], *, needed: bool = True
+) -> list[Sample]:
+    """The made-up samples on which the model runs; `whole` is the model of the file, for onnxruntime.
+
+    In further samples, inputs that decide a branch have the value that they are compared with, and floats that are cast
+    to integers are 0 or 1, which are valid as indices. If the model runs on none, all are returned where they are
+    `needed`, so that an error says so.
+    """
+    compared, indexing = compared_values(model.proto.graph, model.known), indexing_inputs(model.proto.graph)
+    samples = list(feeds)
+    if not compared and not indexing and (needed or those_that_run(whole, samples[:1], model.path.parent)):
+        return samples
+    if compared or indexing:
+        further = [{name: (sample[name] > 0).astype(sample[name].dtype) for name in indexing} for sample in samples]
+        samples += [{**sample, **more, **compared} for sample, more in zip(samples, further, strict=True)]
+    running = those_that_run(whole, samples, model.path.parent)
+    return samples if needed and not running else running
 
 
 def _telling(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:

@@ -20,7 +20,7 @@ from onnxbisect.model.read import original
 from onnxbisect.model.runnable import Sample
 from onnxbisect.model.session import Clock, Session, narrow_types
 from onnxbisect.model.versions import loadable
-from onnxbisect.proof import demand_recorded, edge_feeds, random_feeds
+from onnxbisect.proof import demand_recorded, edge_feeds, random_feeds, runnable_feeds
 from onnxbisect.split.manifest import MANIFEST, SplitProof
 
 #: Numbers of samples: random inputs, and inputs with edge values.
@@ -62,7 +62,8 @@ def prove(model: Model, folder: Path, given: Sequence[Sample] = ()) -> SplitProo
             write(lower, model, whole)
         made_up = [*random_feeds(inputs, max(_RANDOM, len(given)))]
         filled = ({**made_up[number], **sample} for number, sample in enumerate(given))
-        for sample in chain(filled, made_up[:_RANDOM], edge_feeds(inputs, _EDGES)):
+        generated = [*made_up[:_RANDOM], *edge_feeds(inputs, _EDGES)]
+        for sample in chain(filled, runnable_feeds(model, lower, generated, needed=not given)):
             feeds = {value.name: sample[value.name] for value in inputs}
             expected = run_file(whole, {**feeds, **model.input_values})
             demand_recorded(sample, expected)

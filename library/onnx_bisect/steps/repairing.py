@@ -27,12 +27,11 @@ from onnxbisect.file_remedies import ChangedCopy, changed_nodes, in_usual_forms,
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.runnable import Sample
 from onnxbisect.model.versions import versions_changed
-from onnxbisect.proof import edge_feeds, random_feeds, those_that_run
+from onnxbisect.proof import edge_feeds, random_feeds, runnable_feeds
 from onnxbisect.remedies import (
     LowPrecision,
     OrtProver,
@@ -255,20 +254,9 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: RepairTerm
         inputs = around(model.proto, model.types.get).graph.input
         made_up = [*random_feeds(inputs, max(terms.count, len(given)))]
         recorded = [{**made_up[number], **sample} for number, sample in enumerate(given)]
-        compared = compared_values(model.proto.graph, model.known)
 
         def runnable(feeds: Iterable[Sample]) -> list[Sample]:
-            """Made-up samples on which the model runs; all of them, for an error that says so, if it runs on none.
-
-            Inputs that decide a branch have the value that they are compared with in further samples.
-            """
-            samples = list(custom_ops.computed(model, original, list(feeds)))
-            if not compared and (not given or those_that_run(whole, samples[:1], model.path.parent)):
-                return samples
-            if compared:
-                samples += [{**sample, **compared} for sample in samples]
-            running = those_that_run(whole, samples, model.path.parent)
-            return running if running or given else samples
+            return runnable_feeds(model, whole, custom_ops.computed(model, original, list(feeds)), needed=not given)
 
         usual = [*recorded, *runnable(made_up[: terms.count])]
         return Samples(usual=usual, edge=runnable(edge_feeds(inputs, terms.count)))
