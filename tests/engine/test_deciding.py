@@ -8,8 +8,12 @@ from onnx import parser
 from onnxbisect.model import load
 from onnxbisect.model.input_values import binding_advice, deciding_inputs
 
+WEIGHTS = (
+    "int64 z = {0}, int64[1] flat = {-1}, float[1,4,2] weights = {1,1,1,1,1,1,1,1}, float[1,4,1] again = {1,1,1,1}"
+)
 
-def suggested(folder: Path, signature: str, body: str, constants: str = "int64 z = {0}") -> list[str]:
+
+def suggested(folder: Path, signature: str, body: str, constants: str = WEIGHTS) -> list[str]:
     path = folder / "model.onnx"
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({signature}) => (float[Q] y) <{constants}> {{ {body} }}'
     path.write_bytes(parser.parse_model(text).SerializeToString())
@@ -41,6 +45,18 @@ IF = """[branch] y = If (c) <then_branch = t () => (float[Q] a) { a = Relu (x) }
             "Reshape r depends only on the input 's': --input-value s=…,…",
         ),
         ("float[4] x, int64[1] k", "[t] y, i = TopK (x, k)", "TopK t depends only on the input 'k': --input-value k=…"),
+        (
+            "float[4,1,2] x, int64[1] k",
+            """i = Cast <to = 6> (k)
+            [lstm] l = LSTM <hidden_size = 1> (x, weights, again, , i)
+            y = Reshape (l, flat)""",
+            "LSTM lstm depends only on the input 'k': --input-value k=…",
+        ),
+        (
+            "float[4,1] x, int64[1] k",
+            "[r] a = ReverseSequence (x, k)\n y = Reshape (a, flat)",
+            "ReverseSequence r depends only on the input 'k': --input-value k=…",
+        ),
         (
             "float[4] x, int64 n",
             """i = Identity (n)

@@ -141,26 +141,29 @@ _KEEPING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Fl
 _ROUNDING = frozenset({"Abs", "Ceil", "Floor", "Relu", "Round", "Transpose"})
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8})
-#: The inputs that decide what a node does, of control flow.
+#: The slots that decide what a node does, of control flow; and those with the lengths of sequences.
 _CONTROL = {"If": (0,), "Loop": (0, 1)}
+_LENGTHS = {"LSTM": (4,), "GRU": (4,), "RNN": (4,), "ReverseSequence": (1,)}
+_DECISIVE: tuple[Mapping[str, tuple[int, ...]], ...] = (_CONTROL, SHAPE_SLOTS, _LENGTHS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deciding:
-    """An input on whose value alone `node` depends: its branch, its number of rounds or its size.
+    """An input on whose value alone nodes depend: their branch, number of rounds, size or lengths of sequences.
 
-    `compared` are the constants that the graph compares the input with.
+    The `nodes` of control flow come first, those of lengths last. `compared` are the constants that the graph compares
+    the input with.
     """
 
     input: onnx.ValueInfoProto
-    node: onnx.NodeProto
+    nodes: tuple[onnx.NodeProto, ...]
     compared: tuple[bool | int | float, ...] = ()
 
 
 def deciding_inputs(graph: onnx.GraphProto, known: Mapping[str, np.ndarray]) -> tuple[Deciding, ...]:
-    """The small inputs that decide something, in their order, each with the first node that they decide.
+    """The small inputs that decide something, in their order.
 
-    `known` are values of tensors. Control flow comes before sizes. Inputs that decide something together are all named.
+    `known` are values of tensors. Inputs that decide something together are all named.
     """
     small = {
         value.name: value
@@ -173,11 +176,10 @@ def deciding_inputs(graph: onnx.GraphProto, known: Mapping[str, np.ndarray]) -> 
         return ()
     search = _Search(graph, known, small)
     search.follow(graph.node, {value.name: frozenset([value.name]) for value in graph.input}, {it: it for it in small})
-    decided = {**search.sized, **search.steered}
     return tuple(
-        Deciding(input=value, node=decided[name], compared=tuple(search.compared.get(name, ())))
+        Deciding(input=value, nodes=nodes, compared=tuple(search.compared.get(name, ())))
         for name, value in small.items()
-        if name in decided
+        if (nodes := tuple(node for of_kind in search.decided for node in of_kind.get(name, ())))
     )
 
 
@@ -188,7 +190,7 @@ def binding_advice(found: Deciding) -> str:
     noun = english("scalar input") if not dims else english("input")
     boolean = found.input.type.tensor_type.elem_type == onnx.TensorProto.BOOL
     value = values[0] if values else "true" if boolean else ",".join("…" * elements(found.input.type))
-    node = f"{found.node.op_type} {label(found.node)}"
+    node = f"{found.nodes[0].op_type} {label(found.nodes[0])}"
     if not values:
         return english(
             "{node} depends only on the {noun} {name}: --input-value {typed}={value}",
@@ -247,8 +249,8 @@ class _Search:
         self._small = small
         self._known = known
         self._stored = {it.name: it for it in graph.initializer if not is_external(it)}
-        self.steered: dict[str, onnx.NodeProto] = {}
-        self.sized: dict[str, onnx.NodeProto] = {}
+        #: For each of `_DECISIVE`, the nodes that an input decides.
+        self.decided: list[dict[str, list[onnx.NodeProto]]] = [{} for _ in _DECISIVE]
         self.compared: dict[str, dict[bool | int | float, None]] = {}
 
     def follow(self, nodes: Iterable[onnx.NodeProto], sources: dict[str, frozenset[str]], same: dict[str, str]) -> None:
@@ -273,13 +275,12 @@ class _Search:
     def _look_at(self, node: onnx.NodeProto, sources: Mapping[str, frozenset[str]], same: Mapping[str, str]) -> None:
         if domain_of(node):
             return
-        found = self.steered if node.op_type in _CONTROL else self.sized
-        for slot in _CONTROL.get(node.op_type) or SHAPE_SLOTS.get(node.op_type, ()):
-            name = node.input[slot] if slot < len(node.input) else ""
-            deciding = sources.get(name, frozenset())
-            if deciding and deciding <= self._small.keys():
-                for each in deciding:
-                    found.setdefault(each, node)
+        for decisive, found in zip(_DECISIVE, self.decided, strict=True):
+            slots = decisive.get(node.op_type, ())
+            sources_of_slots = (sources.get(node.input[slot], frozenset()) for slot in slots if slot < len(node.input))
+            alone = frozenset().union(*(it for it in sources_of_slots if it <= self._small.keys()))
+            for each in alone:
+                found.setdefault(each, []).append(node)
         if node.op_type in _COMPARING and len(node.input) == 2:
             for one, other in (node.input, reversed(node.input)):
                 if one in same:

@@ -310,11 +310,11 @@ def control_flow_constant_condition(subject: InspectedModel) -> CheckResult | No
 
 
 def input_decides(subject: InspectedModel) -> CheckResult | None:
-    """Small inputs whose value alone decides a branch, the rounds of a loop or a size, with what they are compared."""
+    """Small inputs whose value alone decides a branch, the rounds of a loop, a size or the lengths of sequences."""
     found = deciding_inputs(subject.graph, subject.model.known)
     if not found:
         return None
-    deciding = {id(it.node) for it in found}
+    deciding = {id(node) for it in found for node in it.nodes}
     holders = tuple(n.name for n in subject.graph.node if any(id(inner) in deciding for inner in walk([n])))
     return CheckResult(
         nodes=holders, tensors=tuple(it.input.name for it in found), detail=". ".join(map(binding_advice, found))
