@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from operator import ne
 
 from onnxbisect.language import BETWEEN, ENGLISH, KEPT, catalogue, current, translate
 
@@ -83,20 +84,13 @@ def translated(text: str) -> str:
     language = current()
     if language == ENGLISH or not text:
         return text
-    whole = _translated(text, language, _DEPTH, phrase=False)
-    if whole != text:
-        return whole
-    if not _SENTENCE_END.search(text):
-        phrase = text.removesuffix(".")
-        shown = _translated(phrase, language, _DEPTH, phrase=False)
-        return text if shown == phrase else translate("{sentence}.").format(sentence=shown)
-    return joined(_translated(it, language, _DEPTH, phrase=False) for it in _SENTENCE_END.split(text))
+    return _told(text, language, phrase=False)
 
 
 def phrase(text: str) -> str:
     """The same of a phrase that is certainly ours, such as what a cause says: it may have few words."""
     language = current()
-    return text if language == ENGLISH or not text else _translated(text, language, _DEPTH, phrase=True)
+    return text if language == ENGLISH or not text else _told(text, language, phrase=True)
 
 
 def clauses(text: str) -> str:
@@ -108,6 +102,32 @@ def clauses(text: str) -> str:
 def joined(sentences: Iterable[str]) -> str:
     """Sentences behind each other; Chinese has no space behind a full stop."""
     return " ".join(sentences).replace("。 ", "。")
+
+
+def _told(text: str, language: str, *, phrase: bool) -> str:
+    """One sentence or several. Those of which each is ours are translated one by one: a message whose placeholder comes
+    first would take the sentences before it for what fills it.
+    """
+    several = _SENTENCE_END.split(text)
+    if phrase and len(several) == 1:
+        return _translated(text, language, _DEPTH, phrase=True)
+    each = [_sentence(it, language, phrase=phrase) for it in several]
+    if len(several) == 1 or (text not in _templates(language)[0] and all(map(ne, several, each))):
+        return joined(each)
+    whole = _translated(text, language, _DEPTH, phrase=phrase)
+    return joined(each) if whole == text else whole
+
+
+def _sentence(text: str, language: str, *, phrase: bool) -> str:
+    """One sentence with its full stop, or a phrase whose full stop is none of its own."""
+    bare = text.removesuffix(".")
+    shown = text if phrase else _translated(text, language, _DEPTH, phrase=False)
+    if shown != text:
+        return shown
+    shown = _translated(bare, language, _DEPTH, phrase=phrase)
+    if shown == bare:
+        return text
+    return shown if bare == text else translate("{sentence}.").format(sentence=shown)
 
 
 def _translated(sentence: str, language: str, depth: int, *, phrase: bool) -> str:

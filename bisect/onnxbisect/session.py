@@ -12,6 +12,7 @@ from typing import Protocol
 
 from onnxbisect.answer import Ask, Verdicts
 from onnxbisect.diagnosis import Diagnosis, ProbeRecord
+from onnxbisect.language import english
 from onnxbisect.search.planner import Plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -20,7 +21,7 @@ from onnxbisect.verdict import Verdict
 #: `Ask.why` for the compile of a culprit's own file.
 OWN_FILE = "a culprit, from its own file"
 #: `Ask.why` for the compile that tells the form of the user's file from its content.
-AS_PART = "the whole model, written as its parts are"
+AS_PART = english("the whole model, written as its parts are")
 #: So many parts that pass, and none that fails, suggest that the form of the file is to blame.
 _PARTS_THAT_PASS = 2
 

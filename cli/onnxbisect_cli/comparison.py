@@ -1,7 +1,6 @@
 """`onnx-bisect compare`: two reports of one model, or two models."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -9,9 +8,10 @@ from pathlib import Path
 
 from onnxbisect import proof
 from onnxbisect.errors import OptionError
+from onnxbisect.finished import joined, phrase
 from onnxbisect.input_value import InputValue
 from onnxbisect.json_form import to_json
-from onnxbisect.language import some
+from onnxbisect.language import _, marked, some
 from onnxbisect.model import Model, load
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original
@@ -20,18 +20,20 @@ from onnxbisect.model.session import narrow_types
 from onnxbisect.model.versions import versions_changed
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, runnable_feeds
 from onnxbisect.report.compare import compare, compare_sections
-from onnxbisect.report.text import as_markdown, clean, clip_left, plural, terminal_lines
+from onnxbisect.report.text import as_markdown, clip_left, plural, terminal_lines
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli.parameters import ListFormat
 from onnxbisect_cli.reports import read, terminal_width
-from onnxbisect_cli.speech import show_table
+from onnxbisect_cli.speech import say, show_table, spoken
 
 #: Most inner tensors that are listed.
 _MOST_SHOWN = 20
-_ROUNDED = "float16 and bfloat16 tensors are rounded after each node; what one node adds up is accumulated in float32."
-_ALLOWING = " --relative 0.01 allows for the rounding of some float16 nodes."
+_ROUNDED = marked(
+    "float16 and bfloat16 tensors are rounded after each node; what one node adds up is accumulated in float32."
+)
+_ALLOWING = marked("--relative 0.01 allows for the rounding of some float16 nodes.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +71,11 @@ def compare_reports(before: Path, after: Path, form: ListFormat) -> int:
         case ListFormat.JSON:
             print(json.dumps(found, indent=1))
         case ListFormat.MD:
-            print(as_markdown(compare_sections(found)), end="")
+            with spoken():
+                print(as_markdown(compare_sections(found)), end="")
         case ListFormat.TEXT:
-            print("\n".join(terminal_lines(compare_sections(found, terminal_width()), terminal_width())))
+            with spoken():
+                print("\n".join(terminal_lines(compare_sections(found, terminal_width()), terminal_width())))
     return 1 if found["new"] else 0
 
 
@@ -82,7 +86,7 @@ def compare_models(request: CompareRequest, form: ListFormat) -> int:
         raise OptionError(f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape.")
     before, after = original(model), original(other)
     for note in dict.fromkeys(filter(None, map(versions_changed, (before, after)))):
-        print(clean(f"onnx-bisect: {note}"), file=sys.stderr)
+        say(note)
     inputs = around(model.proto, model.types.get).graph.input
     given = CustomOps(samples=request.samples).read(model, model.proto)
     filled = ({**feeds, **sample} for feeds, sample in zip(random_feeds(inputs, len(given)), given, strict=True))
@@ -101,22 +105,50 @@ def compare_models(request: CompareRequest, form: ListFormat) -> int:
     if form is ListFormat.JSON:
         print(json.dumps({"agrees": found.agrees, **to_json(found)}, indent=2))
     else:
-        apart = [it for it in found.within if not it.agrees]
-        cells = []
-        for it in [*found.differences, *apart[:_MOST_SHOWN]]:
-            verdict = it.form or ("equal" if it.agrees else f"{it.beyond} of {it.elements} elements differ")
-            differences = (f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike))
-            cells.append((clip_left(it.output, 60), *differences, verdict))
-        show_table(("tensor", "largest difference", "relative", "NaN or infinity", "verdict"), cells)
-        if found.within:
-            first = f"; the first is {clip_left(apart[0].output, 80)}" if apart else ""
-            print(f"Within, {len(apart)} of {plural(len(found.within), 'tensor')} of the same name differ{first}.")
-        allowed = f"{request.tolerance.absolute:g} + {request.tolerance.relative:g} times the largest magnitude"
-        agree = "agree" if found.agrees else "do not agree"
-        print(f"The models {agree} within {allowed}, on {plural(found.samples, 'sample')}.")
-        if narrow_types(before) or narrow_types(after):
-            print(_ROUNDED + ("" if found.agrees else _ALLOWING))
+        with spoken():
+            _show(found, request.tolerance, narrow=bool(narrow_types(before) | narrow_types(after)))
     return 0 if found.agrees else 1
+
+
+def _show(found: proof.OutputComparison, tolerance: Tolerance, *, narrow: bool) -> None:
+    """Print the differences. `narrow`: a model computes in float16 or bfloat16."""
+    apart = [it for it in found.within if not it.agrees]
+    cells = []
+    for it in [*found.differences, *apart[:_MOST_SHOWN]]:
+        differ = _("{beyond} of {elements} elements differ", beyond=it.beyond, elements=it.elements)
+        verdict = phrase(it.form) or (_("equal") if it.agrees else differ)
+        differences = (f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike))
+        cells.append((clip_left(it.output, 60), *differences, verdict))
+    show_table((_("tensor"), _("largest difference"), _("relative"), _("NaN or infinity"), _("verdict")), cells)
+    tensors = plural(len(found.within), "tensor")
+    if apart:
+        print(
+            _(
+                "Within, {count} of {tensors} of the same name differ; the first is {first}.",
+                count=len(apart),
+                tensors=tensors,
+                first=clip_left(apart[0].output, 80),
+            )
+        )
+    elif found.within:
+        print(_("Within, 0 of {tensors} of the same name differ.", tensors=tensors))
+    limits = {"absolute": f"{tolerance.absolute:g}", "relative": f"{tolerance.relative:g}"}
+    samples = plural(found.samples, "sample")
+    print(
+        _(
+            "The models agree within {absolute} + {relative} times the largest magnitude, on {samples}.",
+            **limits,
+            samples=samples,
+        )
+        if found.agrees
+        else _(
+            "The models do not agree within {absolute} + {relative} times the largest magnitude, on {samples}.",
+            **limits,
+            samples=samples,
+        )
+    )
+    if narrow:
+        print(joined([_(_ROUNDED), *([] if found.agrees else [_(_ALLOWING)])]))
 
 
 def _loaded(request: CompareRequest, path: Path) -> Model:

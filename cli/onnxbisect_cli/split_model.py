@@ -71,7 +71,7 @@ def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> N
         proven = _(
             "proven: one after the other they give the model's outputs, bit for bit ({samples}, {runtime})",
             samples=plural(proof.samples, "sample"),
-            runtime=proof.runtime,
+            runtime=translated(proof.runtime),
         )
     print(f"  {proven}")
     print()

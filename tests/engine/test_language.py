@@ -19,18 +19,22 @@ from onnxbisect.file_remedies.candidates import REMEDIES, repaired
 from onnxbisect.finished import LISTS, OURS, clauses, phrase, translated
 from onnxbisect.language import BETWEEN, CHINESE, ENGLISH, KEPT, within
 from onnxbisect.model import load
-from onnxbisect.preflight import ToolLimits
+from onnxbisect.preflight import ToolLimits, preflight
+from onnxbisect.preflight.run import checks
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.remedies import summary
 from onnxbisect.report.ci import junit, sarif
+from onnxbisect.report.compare import compare, compare_sections
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import culprit_readme, markdown
 from onnxbisect.report.terminal import lines
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import as_markdown, plural, terminal_lines
 from onnxbisect.rewrites.families import RULES
 from onnxbisect_backends.options import unknown
+from onnxbisect_cli.comparison import CompareRequest, run
+from onnxbisect_cli.parameters import ListFormat
 from support import messages
 from support.engine.report_factory import chain, job_of, single
 
@@ -261,6 +265,38 @@ def test_every_change_of_a_file_is_chinese() -> None:
                 with within(CHINESE):
                     assert not _ENGLISH.search(_unquoted(clauses(changed.sentence))), changed.sentence
     assert len(seen) > len(REMEDIES) / 2
+
+
+@pytest.mark.parametrize("tool", ["", "Qualcomm QNN (onnxruntime-qnn)"])
+def test_every_finding_is_chinese_but_for_what_it_quotes(tool: str) -> None:
+    quotes = {check.seen for check in checks() if check.seen}
+    for path in sorted((ROOT / "tests" / "models").glob("*.onnx")):
+        for it in preflight(load(path), ToolLimits(tool=tool) if tool else None):
+            if it.id == "invalid-model":  # that quotes onnx
+                continue
+            with within(CHINESE):
+                shown = "\n".join((phrase(it.detail), translated(it.why), translated(it.fix)))
+            for quote in (*(it.rstrip(".") for it in quotes), *it.nodes):
+                shown = shown.replace(quote, "")
+            assert "Seen:" not in shown
+            assert not _ENGLISH.search(_unquoted(_without_code(shown))), shown
+
+
+def test_comparisons_are_wholly_chinese(
+    reports: list[Report], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubtful, sure, *_rest = reports
+    with within(CHINESE):
+        for a, b in ((doubtful, sure), (sure, doubtful)):
+            shown = [
+                *terminal_lines(compare_sections(compare(a, b), 200), 200),
+                as_markdown(compare_sections(compare(a, b))),
+            ]
+            assert not [line for line in shown if _english(_without_code(line), a) and _english(line, b)]
+    model = ROOT / "tests" / "models" / "float16.onnx"
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert run(CompareRequest(before=model, after=model, tensors=True), ListFormat.TEXT) == 0
+    assert not _ENGLISH.search(capsys.readouterr().out)
 
 
 def _unquoted(text: str) -> str:

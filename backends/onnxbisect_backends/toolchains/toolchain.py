@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.language import english
 from onnxbisect.report.text import plural
 from onnxbisect_backends.folders import cache_folder
 from onnxbisect_backends.options import WorthTrying, unknown
@@ -166,9 +167,12 @@ class Toolchain:
         """A sentence that says what to install; None if it is installed."""
         if self.installed:
             return None
-        return (
-            f"{self.name} {self.version} is not installed; run: "
-            f"onnx-bisect backends install {self.name}=={self.version} (about {self.gigabytes:g} GB)."
+        return english(
+            "{name} {version} is not installed; run: onnx-bisect backends install {name}=={version} "
+            "(about {gigabytes} GB).",
+            name=self.name,
+            version=self.version,
+            gigabytes=f"{self.gigabytes:g}",
         )
 
     def environment(self, workdir: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -103,8 +103,12 @@ def constant_node_not_tensor_value(subject: InspectedModel) -> CheckResult | Non
     outer = tuple(node.name for node in subject.graph.node if _is_other_constant(node))
     nodes = [*walk(subject.graph), *(node for function in subject.model.proto.functions for node in walk(function))]
     total = sum(map(_is_other_constant, nodes))
-    inner = english(", {more} of them in bodies and functions", more=total - len(outer)) if total > len(outer) else ""
-    return CheckResult(nodes=outer, detail=f"{count(total, 'Constant node')}{inner}") if total else None
+    detail = count(total, "Constant node")
+    if total > len(outer):
+        detail = english(
+            "{constants}, {more} of them in bodies and functions", constants=detail, more=total - len(outer)
+        )
+    return CheckResult(nodes=outer, detail=detail) if total else None
 
 
 def explicit_reduction_none(subject: InspectedModel) -> CheckResult | None:

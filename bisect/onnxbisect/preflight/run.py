@@ -116,7 +116,7 @@ def preflight(model: Model, limits: ToolLimits | None = None, record: OpRecord |
                 nodes=seen.nodes,
                 tensors=seen.tensors,
                 detail=seen.detail,
-                why=" ".join(why),
+                why=" ".join([*(f"{it.rstrip('.')}." for it in why[:-1]), why[-1]]),
                 fix=check.fix + (does if check.remedy else ""),
                 remedy=check.remedy,
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
-from onnxbisect.language import count, english, shortened
+from onnxbisect.language import BETWEEN, count, english, shortened
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.gate import complaint
 from onnxbisect.model.input_values import binding_advice, deciding_inputs
@@ -278,6 +278,11 @@ _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _INDEX = {"Gather": 1, "GatherElements": 1, "GatherND": 1}
 #: Most If, Loop and Scan nodes that are described.
 _SITES = 4
+_CONTROL_FLOW = {
+    "If": english("If {label}: {clauses}"),
+    "Loop": english("Loop {label}: {clauses}"),
+    "Scan": english("Scan {label}: {clauses}"),
+}
 #: Most ops and reads listed for one subgraph.
 _LISTED = 6
 
@@ -294,9 +299,9 @@ def control_flow(subject: InspectedModel) -> CheckResult | None:
     for site in sites:
         settled = frozenset[str]() if site.in_function else subject.constants
         facts = [*_course(subject, site.node, settled), *_contents(site.node, settled)]
-        texts.append(f"{site.node.op_type} {label(site.node)}: {'; '.join(facts)}")
-    more = english(". And {more} more", more=len(texts) - _SITES) if len(texts) > _SITES else ""
-    return CheckResult(nodes=subject.holders(sites), detail=". ".join(texts[:_SITES]) + more) if sites else None
+        texts.append(_CONTROL_FLOW[site.node.op_type].format(label=label(site.node), clauses=BETWEEN.join(facts)))
+    more = [english("And {more} more", more=len(texts) - _SITES)] if len(texts) > _SITES else []
+    return CheckResult(nodes=subject.holders(sites), detail=". ".join([*texts[:_SITES], *more])) if sites else None
 
 
 def control_flow_constant_condition(subject: InspectedModel) -> CheckResult | None:
@@ -371,8 +376,11 @@ def _contents(node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
         inner = [it for it in walk(body) if not is_constant(it)]
         ops = Counter(qualified(it) for it in inner)
         listed = shortened(tuple(f"{op} {number}" for op, number in ops.most_common()), _LISTED)
-        yield english("its {name} has {nodes}", name=name, nodes=count(len(inner), "node")) + (
-            f" ({listed})" if inner else ""
+        nodes = count(len(inner), "node")
+        yield (
+            english("its {name} has {nodes} ({listed_})", name=name, nodes=nodes, listed_=listed)
+            if inner
+            else english("its {name} has {nodes}", name=name, nodes=nodes)
         )
         stored = {tensor.name for tensor in body.initializer}
         stored |= {output for it in walk(body) if is_constant(it) for output in it.output}

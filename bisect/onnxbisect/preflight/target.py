@@ -296,7 +296,7 @@ def with_recorded_issues(record: OpRecord, found: Sequence[Finding]) -> list[Fin
         elif nodes & unknown:
             settled.append(finding)
         else:
-            yet = english("Yet {source} takes these ops.", source=record.source)
+            yet = english("Yet {source_} takes these ops.", source_=record.source)
             why = f"{finding.why.rstrip('.')}. {yet}"
             settled.append(replace(finding, severity=Severity.INFO, why=why))
     issues = sorted(record.issues, key=lambda issue: (not issue.refused, issue.folds, -len(issue.nodes), issue.op))
@@ -314,15 +314,15 @@ def _op_finding(record: OpRecord, issue: OpIssue) -> Finding:
             nodes=issue.nodes,
             tensors=(),
             detail=detail,
-            why=english("{source} says nothing about it.", source=record.source),
+            why=english("{source_} says nothing about it.", source_=record.source),
             fix=english("Ask the compiler: onnx-bisect run."),
         )
-    why = english("Refused, according to {source}.", source=record.source)
+    why = english("Refused, according to {source_}.", source_=record.source)
     fix = english("Replace it (onnx-bisect fix), or run it on the host (onnx-bisect split).")
     if record.alone:
         why = english(
-            "Refused alone, according to {source}; beside other ops it may compile, where they are fused.",
-            source=record.source,
+            "Refused alone, according to {source_}; beside other ops it may compile, where they are fused.",
+            source_=record.source,
         )
         fix = " ".join([english("Ask the compiler: onnx-bisect run."), fix])
     if issue.folds:

@@ -72,15 +72,19 @@ def difference(
     """
     if isinstance(before, list) or isinstance(after, list):
         if not (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)):
-            return OutputDifference(output=output, form="it became a sequence of another length, or none")
+            return OutputDifference(output=output, form=english("it became a sequence of another length, or none"))
         parts = (difference(output, *pair, tolerance) for pair in zip(before, after, strict=True))
         return reduce(OutputDifference.worst, parts, OutputDifference(output=output))
     before, after = np.asarray(before), np.asarray(after)
-    form = "" if before.dtype == after.dtype else f"{before.dtype} became {after.dtype}"
+    form = ""
+    if before.dtype != after.dtype:
+        form = english("{before} became {after}", before=before.dtype, after=after.dtype)
     if form and not before.dtype.kind == after.dtype.kind == "f":
         return OutputDifference(output=output, form=form)
     if before.shape != after.shape:
-        return OutputDifference(output=output, form=f"the shape {before.shape} became {after.shape}")
+        return OutputDifference(
+            output=output, form=english("the shape {before} became {after}", before=before.shape, after=after.shape)
+        )
     if before.dtype.kind not in "fiuc" and not np.issubdtype(before.dtype, np.number):
         wrong = int((before != after).sum())
         return OutputDifference(output=output, elements=before.size, unlike=wrong, beyond=wrong)

@@ -320,7 +320,11 @@ class OrtProver:
         for check in candidate.checks:
             inputs = [values[name] if name in values else self._facts.value(name) for name in check.inputs]
             if not check.domain.holds(inputs):
-                return f"values outside of the domain of {check.rule.id} ({check.domain.text}) occur"
+                return english(
+                    "values outside of the domain of {rule} ({phrase}) occur",
+                    rule=check.rule.id,
+                    phrase=check.domain.text,
+                )
         return ""
 
 

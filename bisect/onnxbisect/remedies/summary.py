@@ -315,7 +315,7 @@ def numbers(document: RepairDocument) -> list[str]:
 
 
 def _apart(found: OutputDifference) -> str:
-    return found.form or f"{found.absolute:.3g}"
+    return phrase(found.form) or f"{found.absolute:.3g}"
 
 
 def _times(op: str, count: int) -> str:

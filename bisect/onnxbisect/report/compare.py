@@ -10,7 +10,8 @@ from typing import Final, Literal
 from typing_extensions import TypedDict
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind, TargetEntry
-from onnxbisect.language import english
+from onnxbisect.finished import translated
+from onnxbisect.language import _, english
 from onnxbisect.report import words
 from onnxbisect.report.contents import LISTED, Report
 from onnxbisect.report.culprit_contents import CulpritEntry
@@ -213,27 +214,36 @@ _MOST_ROWS = 100
 
 def compare_sections(found: Comparison, width: int = 100) -> Iterator[Section]:
     """The comparison for people; `width` is that of the table."""
-    yield Heading(found["headline"])
+    yield Heading(translated(found["headline"]))
     sides = []
     for name, side in (("a", found["a"]), ("b", found["b"])):
-        verdict = {"pass": "compiles", "fail": plural(side["culprits"], "culprit")}.get(side["verdict"], "no answer")
+        outcomes = {"pass": _("compiles"), "fail": plural(side["culprits"], "culprit")}
+        verdict = outcomes.get(side["verdict"], _("no answer"))
         asked = ", ".join(filter(None, (words.target(side["target"]), words.tool(side["target"]))))
-        about = f"{side['model']['name']} on {asked}: {verdict}, {side['certificate']}"
+        about = _(
+            "{model} on {target}: {verdict}, {certificate}",
+            model=side["model"]["name"],
+            target=asked,
+            verdict=verdict,
+            certificate=words.named(side["certificate"]),
+        )
         sides.append(Item(Quoted(name), Quoted(about)))
     yield sides
     kinds = (
-        ("fixed" if found["certain"]["fixed"] else "fixed (not certain)", found["fixed"]),
-        ("new" if found["certain"]["new"] else "new (not certain)", found["new"]),
-        ("unchanged", found["unchanged"]),
+        (_("fixed") if found["certain"]["fixed"] else _("fixed (not certain)"), found["fixed"]),
+        (_("new") if found["certain"]["new"] else _("new (not certain)"), found["new"]),
+        (_("unchanged"), found["unchanged"]),
     )
     rows: list[list[str | Quoted]] = []
     for kind, culprits in kinds:
         for it in culprits[:_MOST_ROWS]:
             before, places = it.get("places_before", it["places"]), plural(it["places"], "place")
-            places += "" if before == it["places"] else f", was {before}"
+            places += "" if before == it["places"] else _(", was {before}", before=before)
             node, said = Quoted("".join(it["nodes"][:1])), Quoted(words.failure(it))
             rows.append([kind, Quoted(op_chain(it["ops"])), places, node, said])
     if rows:
-        head = ["", "ops", "places", "first node", "the compiler says"]
+        head = ["", _("ops"), _("places"), _("first node"), _("the compiler says")]
         yield TextTable(head=head, rows=rows, limits=[19, 34, 18, 40, max(20, width - 60)], keep_end=(3,))
-    yield from (f"{kind}: {len(it) - _MOST_ROWS} more" for kind, it in kinds if len(it) > _MOST_ROWS)
+    for kind, culprits in kinds:
+        if (more := len(culprits) - _MOST_ROWS) > 0:
+            yield _("{kind}: {more} more", kind=kind, more=more)

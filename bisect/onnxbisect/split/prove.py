@@ -46,7 +46,11 @@ def prove(model: Model, folder: Path, given: Sequence[Sample] = ()) -> SplitProo
 
     narrow = bool(narrow_types(model.proto))
     runtime = english("onnxruntime {version}, graph optimisation off", version=onnxruntime.__version__)
-    runtime += ", each node rounded to its own type" if narrow else ""
+    if narrow:
+        runtime = english(
+            "onnxruntime {version}, graph optimisation off, each node rounded to its own type",
+            version=onnxruntime.__version__,
+        )
     run_file = _in_declared_types() if narrow else runner.run_on_host
 
     def unproven(reason: str, samples: int = 0) -> SplitProof:

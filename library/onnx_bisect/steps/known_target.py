@@ -80,7 +80,7 @@ def known_target(backend: contract.Backend) -> KnownTarget:
             profile=backend.name,
             tool=described.tool,
             version=described.version,
-            source="the ops that the tool lists",
+            source=english("the ops that the tool lists"),
             folds=described.probe_format.folds,
             folds_max_opset=described.newest_opset if described.newer_unfolded else None,
             folds_max_ir_version=described.newest_ir if described.newer_unfolded else None,
