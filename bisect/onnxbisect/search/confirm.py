@@ -15,15 +15,12 @@ from onnxbisect.search.context import (
     REACH,
     VERY_FEW_UNITS,
     clusters,
-    computed_from,
     every_way,
-    few_contexts,
-    grown_contexts,
     neighbours_kept,
     other_contexts,
     place_with_most_neighbours,
-    small_contexts,
 )
+from onnxbisect.search.named_contexts import NamedContexts
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, enough_to_show
 from onnxbisect.search.pattern import alone as alone_probe
@@ -32,8 +29,6 @@ from onnxbisect.search.places import (
     is_named,
     listed_apart,
     listed_beside,
-    lists_ops,
-    named_beside_all,
     refused_by_name,
     rests_on_a_part,
     with_what_excuses_a_part,
@@ -41,11 +36,6 @@ from onnxbisect.search.places import (
 from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
-
-#: Most units of an interaction that is also asked with each unit next to it.
-_MOST_GROWN = 3
-#: Most different ops of a model of which little is left without one.
-_FEW_OPS = 2
 
 
 @dataclass(frozen=True)
@@ -85,6 +75,7 @@ class Confirmer:
         self._brief = brief
         self._blame = Blame(universe, oracle)
         self._small = len(universe) <= FEW_UNITS and not brief
+        self._named = NamedContexts(universe, oracle, small=self._small)
 
     def confirm(self, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]) -> Confirmation:
         """Put every suspect back into its context, ask what could clear it, and ask its other occurrences.
@@ -105,7 +96,7 @@ class Confirmer:
                 if case.blame is not None:
                     self._oracle.ask(
                         case.blame,
-                        english("{say}, which the log lists, in its context", say=self._say(suspect)),
+                        english("{say}, which the log lists, in its context", say=suspect.say(self._universe)),
                         sure=True,
                     )
         cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
@@ -147,10 +138,10 @@ class Confirmer:
             return _Case(replace(suspect, context=remainders[0], blame=suspect.fails), remainders[0], None, (), {})
         is_open = suspect.single and not suspect.verified
         if is_open and (case := self._named_case(suspect, suspects, remainders, doubted)):
-            return replace(case, neighbourhood=self._few_contexts(case.suspect, suspects, remainders))
+            return replace(case, neighbourhood=self._named.of_op(case.suspect, suspects, remainders))
         suspect, remainder = self._place(suspect, remainders, NEAR if is_open else 0)
         questions: list[Question] = []
-        say = self._say(suspect)
+        say = suspect.say(self._universe)
         elsewhere: list[UnitSet] = []
         names = () if self._oracle.names_mislead else map(self._oracle.named_in, self._oracle.failing)
         if is_open and not any(is_subset(suspect.everywhere, named) for named in names):
@@ -163,7 +154,7 @@ class Confirmer:
             completed = [it | suspect.units for it in remainders if size(suspect.units & ~it) == 1]
             questions += [(probe, english("{say} in another remainder", say=say)) for probe in completed]
             if not rests_on_a_part(self._universe, self._oracle, suspect):
-                questions += self._few_contexts(suspect, suspects, remainders)
+                questions += self._named.of_op(suspect, suspects, remainders)
         excused = with_what_excuses_a_part(self._universe, self._oracle, suspect)
         questions += [(probe, english("{say} with nodes that make a part of it pass", say=say)) for probe in excused]
         blame = None
@@ -176,75 +167,11 @@ class Confirmer:
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, english("{say} in another context", say=say)) for probe in ways]
         elif is_open:
-            questions += self._few_contexts(suspect, suspects, remainders)
+            questions += self._named.of_op(suspect, suspects, remainders)
         elif self._small and suspect.interaction and not (suspect.verified or doubted):
-            questions += self._grown_contexts(suspect, suspects)
+            questions += self._named.of_interaction(suspect, suspects)
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
         return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
-
-    def _few_contexts(
-        self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet]
-    ) -> tuple[Question, ...]:
-        """Contexts for an op that a log names, in a small model; none if the compiler lists all ops that it refuses.
-
-        A log with a single name may mean an interaction that the op is part of, or that a unit is left out that makes
-        the op pass.
-        """
-        if not self._small or lists_ops(self._universe, self._oracle, suspects):
-            return ()
-        why = english("{say} in a small context", say=self._say(suspect))
-        universe, units = self._universe, suspect.units
-        if beside := named_beside_all(universe, self._oracle, suspect, suspects):
-            probes = [self._oracle.without_named(probe, units) for probe in few_contexts(universe, units, beside)]
-        else:
-            probes = [*small_contexts(universe, units), *self._without_one_op(suspect, remainders)]
-        before = computed_from(universe, units)
-        if not is_subset(before, beside):  # where it is named with all that, nothing in front of it was cut
-            probes.append(before)
-        return tuple((probe, why) for probe in probes if probe not in (suspect.units, self._universe.everything))
-
-    def _without_one_op(self, suspect: Suspect, remainders: Sequence[UnitSet]) -> list[UnitSet]:
-        """The suspect in each remainder with its other places, and beside all that no log names without each op
-        of that: it may fail with that op only. What else the logs name there is left out.
-
-        In a model of hardly any ops that would leave too little, and the suspect is asked with each other unit.
-        """
-        universe, oracle = self._universe, self._oracle
-        beside = oracle.without_named(universe.everything, suspect.everywhere)
-        found = [remainder | suspect.everywhere for remainder in remainders]
-        if len(universe.variant_members) <= _FEW_OPS:
-            found += [suspect.units | 1 << other for other in members(universe.everything & ~suspect.units)]
-        if is_subset(suspect.units, beside):
-            ops = (alike for alike in universe.variant_members if alike & beside & ~suspect.units)
-            found += [beside & ~alike | suspect.units for alike in ops]
-        return [oracle.without_named(probe, suspect.units) for probe in found]
-
-    def _grown_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> list[Question]:
-        """Contexts for an interaction of a small model where a log names ops.
-
-        None for one of many units, which would lead to ever larger ones, and none where a unit of it fails alone: it
-        is not stated as a fact in any case (`places.rests_on_a_part`).
-        """
-        if size(suspect.units) > _MOST_GROWN or lists_ops(self._universe, self._oracle, suspects):
-            return []
-        if rests_on_a_part(self._universe, self._oracle, suspect):
-            return []
-        why = english("{say} with its neighbours", say=self._say(suspect))
-        places = [of(place) for it in suspects if it.interaction for place in it.occurrences]
-        # an op may fail with some of its neighbours, and compile with all
-        around = [union(place for place in places if place >> unit & 1) for unit in members(suspect.units)]
-        probes = dict.fromkeys((*grown_contexts(self._universe, suspect), *(it | suspect.units for it in around)))
-        return [(probe, why) for probe in probes if probe not in (suspect.units, self._universe.everything)]
-
-    def _parts_alone(self, suspect: Suspect) -> list[Question]:
-        """Each unit of an interaction alone, in a small model where a log names ops (`places.rests_on_a_part`)."""
-        verdict = self._oracle.look(suspect.fails)
-        if not self._small or not suspect.interaction or suspect.verified or verdict is None or not verdict.hints:
-            return []
-        units = members(suspect.units)
-        return [
-            (alone_probe(self._universe, unit), english("{op} alone", op=self._universe.op[unit])) for unit in units
-        ]
 
     def _named_case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]
@@ -301,16 +228,16 @@ class Confirmer:
         questions: list[Question] = []
         for case in cases:
             if case.blame is not None:
-                say = self._say(case.suspect)
+                say = case.suspect.say(self._universe)
                 questions += [
                     (case.blame, english("{say} back in its context", say=say)),
                     (case.suspect.fails, english("{say} alone", say=say)),
                 ]
         for case in cases:
-            questions += self._parts_alone(case.suspect)
+            questions += self._named.parts_alone(case.suspect)
         for case in cases:
             questions += [
-                (probe, english("another place of {say}", say=self._say(case.suspect)))
+                (probe, english("another place of {say}", say=case.suspect.say(self._universe)))
                 for probe in case.others.values()
             ]
         return list(dict.fromkeys(questions))
@@ -394,7 +321,3 @@ class Confirmer:
             return remainder
         parts = (it for it in self._oracle.failing if is_subset(units, it) and is_subset(it, most))
         return remainder if any(self._blame.is_about_others(part, suspect) for part in parts) else around
-
-    def _say(self, suspect: Suspect) -> str:
-        ops = [self._universe.op[unit] for unit in members(suspect.units)]
-        return " + ".join(ops) if size(suspect.units) <= 4 else f"{len(ops)} units"

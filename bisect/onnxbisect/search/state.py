@@ -46,6 +46,11 @@ class Suspect:
         kinds = {(around[unit], solo[unit]) for unit in members(units)}
         return of(unit for unit in members(self.everywhere) if (around[unit], solo[unit]) in kinds)
 
+    def say(self, universe: Universe) -> str:
+        """Its ops, for progress lines."""
+        ops = [universe.op[unit] for unit in members(self.units)]
+        return " + ".join(ops) if len(ops) <= 4 else f"{len(ops)} units"
+
     @property
     def single(self) -> bool:
         """Whether one unit is to blame alone."""
