@@ -90,7 +90,7 @@ class DiagnosedCulprit:
     largest_passing: UnitSet | None = None
     among: UnitSet = 0
     #: Units of occurrences that were not shown to fail in their own context: their op is refused alone, and in the
-    #: context of other occurrences.
+    #: context of other occurrences, or of culprits that differ from it in constants only.
     inferred: UnitSet = 0
 
     @property

@@ -24,6 +24,7 @@ class Universe:
     cut must include: the target accepts no graph input of their result's dtype or open size, or does not fold the
     constants that they make. `doubted` are units that are to be left out first, without which the rest is expected to
     compile.
+    `valueless[i]` is equal for units whose variants differ in nothing but the values of constants.
     `weights[i]` are the bytes of the stored constants that unit `i` reads; empty where no model gives them.
     """
 
@@ -36,6 +37,7 @@ class Universe:
     required_producers: Mapping[int, UnitSet] = field(default_factory=dict)
     #: `solo` without the weights, where it tells units apart by these, too; otherwise empty.
     weightless: tuple[int, ...] = ()
+    valueless: tuple[int, ...] = ()
     weights: tuple[int, ...] = ()
     #: Names of the ops that the target advertises; None where it advertises nothing.
     advertised: frozenset[str] | None = None

@@ -45,7 +45,12 @@ def touching(model: Model, names: Collection[str]) -> frozenset[int]:
 
 def split_variants(universe: Universe, units: Collection[int]) -> Universe:
     """The universe with `units` separated from other units of the same variant and solo."""
-    return replace(universe, variant=_renumbered(universe.variant, units), solo=_renumbered(universe.solo, units))
+    return replace(
+        universe,
+        variant=_renumbered(universe.variant, units),
+        solo=_renumbered(universe.solo, units),
+        valueless=_renumbered(universe.valueless, units),
+    )
 
 
 def _renumbered(numbers: tuple[int, ...], units: Collection[int]) -> tuple[int, ...]:

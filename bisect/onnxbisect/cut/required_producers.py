@@ -81,15 +81,19 @@ def split_variants_by_producers(universe: Universe) -> Universe:
     needs = universe.required_producers
     variants: dict[object, int] = {}
     solos: dict[object, int] = {}
+    kinds: dict[object, int] = {}
     variant: list[int] = []
     solo: list[int] = []
+    valueless: list[int] = []
     for unit in range(len(universe)):
         makers = list(members(needs.get(unit, 0)))
         ops = tuple(sorted(universe.op[maker] for maker in makers))
         variant.append(variants.setdefault((universe.variant[unit], ops), len(variants)))
+        if universe.valueless:
+            valueless.append(kinds.setdefault((universe.valueless[unit], ops), len(kinds)))
         chain = (universe.solo[unit], variant[-1], tuple(solo[maker] for maker in makers))
         solo.append(solos.setdefault(chain, len(solos)))
-    return replace(universe, variant=tuple(variant), solo=tuple(solo))
+    return replace(universe, variant=tuple(variant), solo=tuple(solo), valueless=tuple(valueless))
 
 
 def is_empty(kind: onnx.TypeProto) -> bool:

@@ -64,6 +64,9 @@ def universe_of(
     variants = Variants(proto, types, known, folder)
     variant_ids: dict[Hashable, int] = {}
     solo_ids: dict[Hashable, int] = {}
+    valueless_ids: dict[Hashable, int] = {}
+    #: For each variant.
+    valueless: list[int] = []
     variant: list[int] = []
     solo: list[int] = []
     producer = {name: number for number, unit in enumerate(units) for name in nodes[unit.node].output if name}
@@ -73,6 +76,8 @@ def universe_of(
     for number, unit in enumerate(units):
         node = nodes[unit.node]
         variant.append(variant_ids.setdefault(variants.variant(node), len(variant_ids)))
+        if variant[-1] == len(valueless):
+            valueless.append(valueless_ids.setdefault(variants.valueless(node), len(valueless_ids)))
         solo.append(solo_ids.setdefault((variant[-1], variants.solo(node)), len(solo_ids)))
         for name in reads(node):
             if name in producer:
@@ -86,6 +91,7 @@ def universe_of(
         names=tuple((nodes[unit.node].name, *(nodes[index].name for index in unit.constants)) for unit in units),
         tensors=tuple(tuple(name for name in nodes[unit.node].output if name) for unit in units),
         successors=tuple(of(consumers) for consumers in after),
+        valueless=tuple(valueless[it] for it in variant),
         weights=tuple(weights),
     )
 

@@ -87,10 +87,16 @@ class Variants:
 
     def variant(self, node: onnx.NodeProto) -> Hashable:
         """Op, domain, overload, opset, attributes; dtype, rank and constness of each input; type of each output."""
+        return self._question(node, _value_matters)
+
+    def valueless(self, node: onnx.NodeProto) -> Hashable:
+        """The variant without the values of constants that the node reads."""
+        return self._question(node, lambda _, slot: _ValueMatters.NEVER)
+
+    def _question(self, node: onnx.NodeProto, matters: Callable[[onnx.NodeProto, int], _ValueMatters]) -> Hashable:
         domain = domain_of(node)
         inputs = tuple(
-            self._source(name, _value_matters(node, slot)) if name else None
-            for slot, name in enumerate(_trimmed(node.input))
+            self._source(name, matters(node, slot)) if name else None for slot, name in enumerate(_trimmed(node.input))
         )
         body_names = {name: f"input {slot}" for slot, name in reversed(list(enumerate(node.input))) if name}
         captured = [name for name in reads(node) if name not in body_names]

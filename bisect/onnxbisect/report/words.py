@@ -327,6 +327,8 @@ def inferred(culprit: CulpritEntry) -> str:
     if not unseen or culprit["certainty"] == "suspected":
         return ""
     places = len(culprit["occurrences"])
+    if unseen == places:
+        return _("refused alone; inside the model assumed, where ops that differ in constants only were seen to fail")
     return _(
         "confirmed inside the model at {seen} of {places} places; assumed for the other {unseen}",
         seen=places - unseen,

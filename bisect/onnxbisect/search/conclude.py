@@ -41,6 +41,9 @@ COMBINED = english(
     "parts of an interaction that are far apart fail in every combination, if each was seen to fail in one"
 )
 EVERYWHERE = english("an op that is refused alone, and in its context in one place, is refused in its other places")
+WHATEVER_CONSTANT = english(
+    "an op that is refused alone, and in its context with other constants, is refused in its context"
+)
 
 
 def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: bool, verdicts: Verdicts) -> Diagnosis:
@@ -120,7 +123,7 @@ def _culprit(
     doubtful = (suspect.capacity or suspect.pool) and (recheck or bool(oracle.flaky))
     unblamed = suspect.blame is None and not suspect.capacity
     inferred = suspect.everywhere & ~seen if suspect.single else 0
-    nowhere_seen = suspect.single and inferred == suspect.everywhere
+    nowhere_seen = suspect.single and inferred == suspect.everywhere and not suspect.like & seen
     unsettled = not suspect.verified or unblamed or nowhere_seen or rests_on_a_part(oracle.universe, oracle, suspect)
     unsettled = unsettled or bool(_said_of_every_op(record)) or bool(excusable & suspect.everywhere)
     unsettled = unsettled or may_be_excused(oracle, suspect, suspects)
@@ -226,8 +229,11 @@ def _certificate(
         not is_subset(search.remainder, suspect.blame) for suspect in search.state.suspects if suspect.blame is not None
     ):
         assumes.append(LOCAL)
-    if any(culprit.inferred for culprit in culprits):
+    asked_together = union(suspect.everywhere for suspect in search.state.suspects if suspect.like)
+    if any(culprit.inferred & ~asked_together for culprit in culprits):
         assumes.append(EVERYWHERE)
+    if any(culprit.inferred & asked_together for culprit in culprits):
+        assumes.append(WHATEVER_CONSTANT)
     if any(_has_unasked_places(oracle, suspect) for suspect in search.state.suspects):
         assumes.append(COMBINED)
     if limits := search.state.limits:

@@ -20,6 +20,7 @@ from onnxbisect.search.context import (
     other_contexts,
     place_with_most_neighbours,
 )
+from onnxbisect.search.kin import Kin, differing_in_constants, kin_among
 from onnxbisect.search.named_contexts import NamedContexts
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, enough_to_show
@@ -88,6 +89,8 @@ class Confirmer:
         for group in listed_apart(self._universe, self._oracle, suspects, remainders[0]):
             why = english("nodes that the log lists, without those next to them")
             self._oracle.ask(self._universe.ball(group, REACH) & remainders[0] | group, why, sure=True)
+        kin = [] if self._small else kin_among(self._universe, suspects, doubted)
+        later = {suspect for it in kin for suspect in it.others}
         commonest = commonest_of_lists(self._universe, self._oracle)
         for suspect in suspects:
             if suspect.single and not suspect.verified and self._universe.variant[lowest(suspect.units)] in commonest:
@@ -99,16 +102,19 @@ class Confirmer:
                         english("{say}, which the log lists, in its context", say=suspect.say(self._universe)),
                         sure=True,
                     )
-        cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
-        self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
-        for case in cases:
-            self._seek_counter_evidence(case)
+        cases = {it: self._case(it, suspects, remainders, doubted) for it in suspects if it not in later}
+        self._decide([*cases.values()])
+        for alike in kin:
+            others = {it: self._case(it, suspects, remainders, doubted) for it in alike.others}
+            stand = all(self._stands(cases[it]) for it in alike.asked)
+            cases |= self._together(alike, others, remainders) if stand else others
+        self._decide([cases[it] for it in suspects if it in later])
 
         standing: list[Suspect] = []
         narrowed: list[Suspect] = []
         cleared: list[Suspect] = []
         unanswered = 0
-        for case in cases:
+        for case in (cases[suspect] for suspect in suspects):
             suspect = case.suspect
             failing = tuple(
                 occurrence
@@ -128,6 +134,43 @@ class Confirmer:
                     suspect = replace(suspect, context=case.remainder, blame=case.blame)
                 standing.append(replace(suspect, verified=True))
         return Confirmation(tuple(standing), tuple(narrowed), tuple(cleared), unanswered)
+
+    def _decide(self, cases: Sequence[_Case]) -> None:
+        self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
+        for case in cases:
+            self._seek_counter_evidence(case)
+
+    def _stands(self, case: _Case) -> bool:
+        """Whether the suspect failed in its context, and passed in none."""
+        blamed = case.suspect.blame is not None or (case.blame is not None and self._failed(case.blame))
+        return blamed and not self._is_cleared(case)
+
+    def _together(self, kin: Kin, cases: dict[Suspect, _Case], remainders: Sequence[UnitSet]) -> dict[Suspect, _Case]:
+        """The cases of `kin.others`: where one is open, all of them are put back in one probe instead."""
+        universe, look = self._universe, self._oracle.look
+        is_open = {
+            it
+            for it, case in cases.items()
+            if case.neighbourhood or (case.blame is not None and look(case.blame) is None)
+        }
+        if not is_open:
+            return cases
+        everyone, remainder = self._place(kin.together, remainders, 0)
+        places = {it: place_with_most_neighbours(universe, it, remainder, NEAR) for it in kin.others}
+        everyone = replace(everyone, units=of(places.values()))
+        blame = self._context(everyone, remainder) | everyone.units
+        why = english(
+            "{count} of {op} with other constants, in their context",
+            count=len(places),
+            op=universe.op[lowest(everyone.units)],
+        )
+        answer = self._oracle.ask(blame, why, sure=True)
+        if not (answer.failed or answer.passed):
+            return cases
+        for it in is_open:
+            suspect = replace(it, units=1 << places[it], like=kin.examples)
+            cases[it] = replace(cases[it], suspect=suspect, remainder=remainder, blame=blame, neighbourhood=())
+        return cases
 
     def _case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]
@@ -206,7 +249,8 @@ class Confirmer:
                 besides = oracle.refused_by_log(blame)
                 if not besides or besides & suspect.units:
                     return None
-                blame &= ~besides
+                # others like it would be named one after the other
+                blame &= ~(besides | differing_in_constants(universe, besides) & ~suspect.everywhere)
         return _Case(suspect, remainder, blame, (), others)
 
     def _place(self, suspect: Suspect, remainders: Sequence[UnitSet], steps: int) -> tuple[Suspect, UnitSet]:

@@ -93,8 +93,8 @@ def unseen_in_place(
     Each suspect is put back into the remainder in each group of `windows`, which suspects near each other share, and by
     itself until `_MOST_PUT_BACK` suspects were. A unit next to it that gets no answer may only lack what it makes.
     """
-    singles = [suspect for suspect in state.suspects if suspect.single and not suspect.contested]
-    everywhere = union(suspect.everywhere for suspect in singles)
+    singles = [suspect for suspect in state.suspects if suspect.single and not (suspect.contested or suspect.like)]
+    everywhere = union(suspect.everywhere for suspect in state.suspects if suspect.single and not suspect.contested)
     unanswered = state.unresolved & ~state.not_known
     near = [
         universe.ball(suspect.units, REACH, remainder | suspect.units) | universe.neighbours(suspect.units) & unanswered

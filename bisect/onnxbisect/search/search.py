@@ -281,7 +281,7 @@ class SearchReplay:
         if outcome.cleared:
             # Blame found in a remainder without the cleared suspects must be confirmed with them.
             self.state.suspects = tuple(
-                suspect if suspect.capacity or suspect.contested else replace(suspect, context=None, blame=None)
+                suspect if suspect.capacity or suspect.contested else replace(suspect, context=None, blame=None, like=0)
                 for suspect in self.state.suspects
             )
         if outcome.cleared or outcome.narrowed:

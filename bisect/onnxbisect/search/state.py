@@ -22,7 +22,8 @@ class Suspect:
 
     `capacity`: the set is not minimal but too large, and no small part fails. `pool`: the target accepts one unit of
     `pool` fewer than `units` has, whichever they are. `contested`: one unit that fails alone and inside the model, and
-    passes in a part of the model, while no few units make the difference.
+    passes in a part of the model, while no few units make the difference. `like`: places of others that
+    differ in constants only and failed by themselves in places like its own, where it was asked together with more.
     """
 
     units: UnitSet
@@ -34,6 +35,7 @@ class Suspect:
     context: UnitSet | None = None
     blame: UnitSet | None = None
     verified: bool = False
+    like: UnitSet = 0
 
     @property
     def everywhere(self) -> UnitSet:
