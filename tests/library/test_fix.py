@@ -288,3 +288,21 @@ def test_a_loop_that_stays_says_why(tmp_path: Path) -> None:
     assert [it.reasons for it in result.document.left] == [
         ("it cannot be written out: its condition is computed from inputs",)
     ]
+
+
+def test_an_op_keeps_its_kind_where_a_form_of_it_is_refused(tmp_path: Path) -> None:
+    """Lengths of sequences are refused, and a GRU is not, of which steps that are written out would have none."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[9,1,2] x, float[1,9,2] w, float[1,9,3] r, int32[1] n) => (float[9,1,1,3] y) {
+        [gru] y = GRU <hidden_size = 3> (x, w, r, , n)
+    }""")
+    onnx.save(model, tmp_path / "model.onnx")
+
+    def takes(path: Path) -> bool:
+        return not any(node.op_type == "GRU" and any(node.input[4:5]) for node in onnx.load(path).graph.node)
+
+    repair = onnx_bisect.fix(tmp_path / "model.onnx", backend=takes)
+    assert repair.compiles
+    repair.write(tmp_path / "repair")
+    ops = [node.op_type for node in onnx.load(tmp_path / "repair" / "repaired.onnx").graph.node]
+    assert ops.count("GRU") == 1

@@ -10,7 +10,9 @@ TAME = (0.0, -0.0, 1.0, -1.0)
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def _recurrent(draw: DrawFn, direction: str, *, last: bool = False, **attributes: object) -> Instance:
+def _recurrent(
+    draw: DrawFn, direction: str, *, last: bool = False, lengths: bool = False, **attributes: object
+) -> Instance:
     op = draw(st.sampled_from(sorted(GATES)))
     steps, batch, size, hidden = (draw(st.integers(1, 4)) for _ in range(4))
     ways, rows = 1 + (direction == "bidirectional"), GATES[op] * hidden
@@ -34,9 +36,9 @@ def _recurrent(draw: DrawFn, direction: str, *, last: bool = False, **attributes
         x,
         *given,
         bias,
-        None,
+        np.array([draw(st.integers(0, steps)) for _ in range(batch)], np.int32) if lengths else None,
         *states,
-        outputs=draw(st.integers(1 + last, 3 if op == "LSTM" else 2)),
+        outputs=draw(st.integers(1 + last, 3 if op == "LSTM" and not lengths else 2)),
         hidden_size=hidden,
         direction=direction,
         scale=largest * products * growth**steps,
@@ -59,6 +61,11 @@ def _(draw: DrawFn) -> Instance:
 @case("recurrent-last", lambda draw: _recurrent(draw, "forward", last=True, layout=1))
 def _(draw: DrawFn) -> Instance:
     return _recurrent(draw, draw(st.sampled_from(["forward", "reverse", "bidirectional"])), last=True)
+
+
+@case("recurrent-lengths", lambda draw: _recurrent(draw, "forward"))
+def _(draw: DrawFn) -> Instance:
+    return _recurrent(draw, draw(st.sampled_from(["forward", "reverse", "bidirectional"])), lengths=True)
 
 
 @case("recurrent-steps", lambda draw: _recurrent(draw, "forward", clip=1.0))

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.rule import Bound, operator, pytorch, rule
-from onnxbisect.rewrites.site import Site, concat, reshape, slice_axis, transpose
+from onnxbisect.rewrites.site import Site, cast, concat, reduce, reshape, slice_axis, transpose
 
 _OPS = "LSTM GRU RNN"
 #: Gates of each op, and the activations of one direction where the node names none.
@@ -16,6 +16,11 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _USUAL = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 #: Steps that are written out.
 _MOST_STEPS = 64
+_STEPS_BOUND = Bound(
+    epsilons=64,
+    of="the largest magnitude of states and inputs, times the number of products, times 1 plus the largest sum of "
+    "magnitudes in a row of R to the power of the steps",
+)
 #: Inputs that have a part for each direction as their first axis: weights, biases, states, peepholes.
 _BY_DIRECTION = (1, 2, 3, 5, 6, 7)
 
@@ -34,19 +39,24 @@ def recurrent_directions(at: Site) -> tuple[str, ...]:
             _half(at, slot, number) if slot in _BY_DIRECTION and name else name
             for slot, name in enumerate(at.node.input)
         ]
-        changed: dict[str, Any] = {"hidden_size": at.attribute("hidden_size", 0), "direction": direction}
-        if at.has_attribute("activations"):
-            names: list[bytes] = list(at.attribute("activations", []))
-            half = len(names) // 2
-            changed["activations"] = names[number * half : (number + 1) * half]
-        for name in ("clip", "input_forget", "linear_before_reset"):
-            if at.has_attribute(name):
-                changed[name] = at.attribute(name, 0)
-        made.append(at.ops(at.node.op_type, inputs, count, **changed))
+        made.append(at.ops(at.node.op_type, inputs, count, **_of_direction(at, number, 2, direction)))
     return tuple(
         concat(at, [made[0][slot], made[1][slot]], 0 if slot else 1) if name else ""
         for slot, name in enumerate(at.node.output)
     )
+
+
+def _of_direction(at: Site, number: int, ways: int, direction: str) -> dict[str, Any]:
+    """The attributes of one of the node's directions, that is to run in this one."""
+    changed: dict[str, Any] = {"hidden_size": at.attribute("hidden_size", 0), "direction": direction}
+    if at.has_attribute("activations"):
+        names: list[bytes] = list(at.attribute("activations", []))
+        share = len(names) // ways
+        changed["activations"] = names[number * share : (number + 1) * share]
+    for name in ("clip", "input_forget", "linear_before_reset"):
+        if at.has_attribute(name):
+            changed[name] = at.attribute(name, 0)
+    return changed
 
 
 @pytorch("output[-1], and output[0] of the reverse direction, instead of the last state")
@@ -69,6 +79,58 @@ def recurrent_last(at: Site) -> tuple[str, ...]:
         own = slice_axis(at, slice_axis(at, states, 0, step, step + 1), 1, way, way + 1)
         last.append(reshape(at, own, [1, batch, hidden]))
     return (states, last[0] if ways == 1 else concat(at, last, 0), *others)
+
+
+@pytorch("nn.LSTM on the padded sequences, and masks on what it returns, instead of pack_padded_sequence")
+@rule(
+    f"{_OPS} -> {_OPS} Cast ReverseSequence Reshape Less Equal Sub Where ReduceSum Slice Concat",
+    Exactness.ROUNDING,
+    _STEPS_BOUND,
+    rank=17,
+    source=operator("LSTM"),
+)
+def recurrent_lengths(at: Site) -> tuple[str, ...]:
+    """Sequences of several lengths to the end of the longest, forwards: what is behind an end is set to zero, and the
+    last state is the one at the end. For the other direction each sequence is reversed, and its states back.
+    onnxruntime multiplies other rows together, so that it rounds differently.
+    """
+    outputs = at.node.output
+    at.demand(at.has(4), "the sequences are of one length")
+    at.demand(at.opset >= 10, "there is no ReverseSequence before operator set 10")
+    at.demand(at.attribute("layout", 0) == 0, "the batch comes first")
+    at.demand(not at.has_attribute("activation_alpha"), "its activations have parameters")
+    at.demand(len(outputs) < 3 or outputs[2] not in at.facts.read, "the last cell states are read")
+    steps, batch, _ = at.shape(0)
+    at.demand(0 not in at.shape(0), "a tensor is empty")
+    lengths = at.input(4)
+    row = reshape(at, lengths, [batch, 1])
+    step = np.arange(steps, dtype=np.int32).reshape(steps, 1, 1)
+    inside = at.op("Less", at.constant(step), row)
+    at_end = at.op("Equal", at.constant(step + 1), row)
+    zero = at.constant(np.zeros((), at.value_dtype(0)))
+    everywhere, last = [], []
+    (ways, _, hidden), direction = at.shape(2), at.attribute("direction", "forward")
+    for number in range(ways):
+        inputs = [
+            "" if slot == 4 else _half(at, slot, number) if ways > 1 and slot in _BY_DIRECTION and name else name
+            for slot, name in enumerate(at.node.input)
+        ]
+        backwards = number == 1 or direction == "reverse"
+        turn = cast(at, lengths, TensorProto.INT64) if backwards else ""
+        if backwards:
+            inputs[0] = at.op("ReverseSequence", inputs[0], turn, time_axis=0, batch_axis=1)
+        (states,) = at.ops(at.node.op_type, inputs, 1, **_of_direction(at, number, ways, "forward"))
+        states = reshape(at, states, [steps, batch, hidden])
+        if any(outputs[1:2]):
+            last.append(reduce(at, "ReduceSum", at.op("Where", at_end, states, zero), [0], keepdims=True))
+        if outputs[0]:
+            states = at.op("Where", inside, states, zero)
+            if backwards:
+                states = at.op("ReverseSequence", states, turn, time_axis=0, batch_axis=1)
+            everywhere.append(reshape(at, states, [steps, 1, batch, hidden]))
+    return tuple(concat(at, it, axis) if it else "" for it, axis in ((everywhere, 1), (last, 0), ([], 0)))[
+        : len(outputs)
+    ]
 
 
 def _half(at: Site, slot: int, number: int) -> str:
@@ -114,11 +176,7 @@ class _Cell:
 @rule(
     f"{_OPS} -> Transpose MatMul Add Reshape Slice Sigmoid Tanh Relu Mul Sub Concat",
     Exactness.ROUNDING,
-    Bound(
-        epsilons=64,
-        of="the largest magnitude of states and inputs, times the number of products, times 1 plus the largest sum of "
-        "magnitudes in a row of R to the power of the steps",
-    ),
+    _STEPS_BOUND,
     rank=16,
     source=operator("LSTM"),
 )

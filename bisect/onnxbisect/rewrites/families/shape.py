@@ -157,11 +157,11 @@ def concat_pairs(at: Site) -> str:
 @pytorch("torch.cat([zeros, x, zeros], -1) instead of F.pad(x, (a, b))")
 @rule("Pad -> Slice Concat", Exactness.EXACT, rank=48, source=executorch("qualcomm/_passes/decompose_pad.py"))
 def pad_slices(at: Site) -> str:
-    """Borders as constants, or as Slices of the tensor for the modes reflect and edge, joined; a Slice where pads are
-    negative.
+    """Borders as constants, or as Slices of the tensor for the modes reflect, edge and wrap, joined; a Slice where pads
+    are negative.
     """
     shape, mode = list(at.shape(0)), at.attribute("mode", "constant")
-    at.demand(mode in ("constant", "reflect", "edge"), f"the mode is {mode}")
+    at.demand(mode in ("constant", *_REPEATING), f"the mode is {mode}")
     tensor = at.input(0)
     for axis, (before, after) in _pads(at, len(shape)):
         size = shape[axis]
@@ -224,6 +224,9 @@ def _border(at: Site, tensor: str, axis: int, shape: list[int], count: int, mode
     if mode == "edge":
         place = 0 if front else size - 1
         return [slice_axis(at, tensor, axis, place, place + 1)] * count
+    if mode == "wrap":
+        at.demand(count <= size, "more is repeated than there is")
+        return [slice_axis(at, tensor, axis, size - count, size) if front else slice_axis(at, tensor, axis, 0, count)]
     at.demand(count < size, "more is reflected than there is")
     places = range(count, 0, -1) if front else range(size - 2, size - 2 - count, -1)
     return [slice_axis(at, tensor, axis, place, place + 1) for place in places]
