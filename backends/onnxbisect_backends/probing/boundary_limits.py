@@ -72,12 +72,11 @@ def may_learn(backend: Backend, model: Model) -> bool:
     """Whether it must be measured what this backend takes at the boundaries of the model's parts, or was measured
     although it declares that.
     """
-    if _known(backend) is None or not traits_of(model):
+    if _known(backend) is None:
         return False
-    if not backend.describe().boundary_known:
-        return True
-    record = _record(backend)
-    return record is not None and record.exists()
+    if backend.describe().boundary_known and ((record := _record(backend)) is None or not record.exists()):
+        return False
+    return bool(traits_of(model))
 
 
 def learn_limits(

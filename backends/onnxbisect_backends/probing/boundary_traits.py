@@ -97,7 +97,7 @@ def traits_of(model: Model) -> frozenset[Trait]:
     found = set()
     own = {value.name: value.type for value in (*model.proto.graph.input, *model.proto.graph.output)}
     longest = {False: 0, True: 0}
-    odd: dict[bool, set[str]] = {False: set(), True: set()}
+    signs: dict[bool, set[str]] = {False: set(), True: set()}
     for output, names in ((False, wiring.takers), (True, wiring.maker)):
         for name in names:
             if name in model.known or (name not in wiring.takers and name not in own):
@@ -112,11 +112,11 @@ def traits_of(model: Model) -> frozenset[Trait]:
                 if runtime_dtype(kind) in DTYPES:
                     found.add(Trait(what=TraitKind.DTYPE, output=output, value=runtime_dtype(kind)))
             longest[output] = max(longest[output], len(name.encode("utf-8", "replace")))
-            odd[output].update(sign for sign in name if safe_name(sign) != sign)
+            signs[output].update(name)
         if longest[output] > PLAIN_NAME:
             found.add(Trait(what=TraitKind.NAME, output=output, value=str(longest[output])))
-        if odd[output]:
-            found.add(Trait(what=TraitKind.CHARACTERS, output=output, value="".join(sorted(odd[output]))))
+        if odd := sorted(sign for sign in signs[output] if safe_name(sign) != sign):
+            found.add(Trait(what=TraitKind.CHARACTERS, output=output, value="".join(odd)))
     return frozenset(found | _MANY if found else found)
 
 
