@@ -14,8 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import is_constant, qualified, walk
+from onnxbisect.model.session import Session
 from onnxbisect.proof import compare, random_feeds
-from onnxbisect.remedies import OrtProver, Samples, TriedFiles, try_files
+from onnxbisect.remedies import OrtProver, Samples, TriedFiles, proving, try_files
 from onnxbisect.rewrites import Exactness, Rule, candidates, installed, pytorch, rule
 from onnxbisect.rewrites.rule import Bound
 from onnxbisect.rewrites.site import Site
@@ -621,6 +622,24 @@ def test_a_model_without_samples_cannot_be_proven() -> None:
     prover = OrtProver(model, TensorFacts.inferred(model), lambda: random_samples(model), folder=Path())
     for _ in range(2):
         assert "Input 'x' is no tensor" in prover.compared(model).problem
+
+
+def test_the_original_does_not_run_again_for_the_next_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far its outputs may be off is asked of it once for each sample, however many models are compared with it."""
+    model, wrong = chain("Abs"), chain("Elu")
+    prover = OrtProver(model, TensorFacts.inferred(model), lambda: random_samples(model), folder=Path())
+    ran: list[str] = []
+    load = proving._session
+
+    def loaded(model: onnx.ModelProto, folder: Path, what: str) -> Session:
+        ran.append(what)
+        return load(model, folder, what)
+
+    monkeypatch.setattr(proving, "_session", loaded)
+    first, second = prover.compared(wrong), prover.compared(wrong)
+    assert not first.holds
+    assert first == second
+    assert ran == ["the model", "the repaired model", "the model", "the repaired model"]
 
 
 def test_a_model_of_constants_alone_is_no_repair(tmp_path: Path) -> None:

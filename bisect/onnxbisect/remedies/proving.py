@@ -7,6 +7,7 @@ therefore caused by this replacement, not by earlier ones.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 
@@ -90,6 +91,8 @@ class OrtProver:
         self._reference: _Reference | ModelError | None = None
         #: Samples with edge values that are outside of a candidate's domain, by its key.
         self._beyond: dict[tuple[str, str], set[int]] = {}
+        #: The leeway of the model's outputs, by the sample's number and the output's name.
+        self._leeway: dict[tuple[int, str], np.ndarray] = {}
         try:
             self._original = around(original, facts.type)
         except ModelError as error:
@@ -102,7 +105,7 @@ class OrtProver:
         result = copy(self)
         changed = around(changed, facts.type)
         samples = [in_form_of(changed, self._original, sample) for sample in self._referred.samples]
-        result._original, result._facts, result._beyond = changed, facts, {}
+        result._original, result._facts, result._beyond, result._leeway = changed, facts, {}, {}
         result._reference = replace(self._referred, samples=samples)
         return result
 
@@ -191,6 +194,7 @@ class OrtProver:
             raise ModelError(english("it gives its custom ops other tensors than the model, so nothing can be proven"))
         session = _session(repaired, self._folder, "the repaired model")
         outputs = [value.name for value in repaired.graph.output]
+        original = cache(self._original_session)
         worst: dict[str, OutputDifference] = {}
         for number, (sample, before) in enumerate(zip(reference.samples, reference.outputs, strict=True)):
             if number in beyond:
@@ -204,8 +208,17 @@ class OrtProver:
                 end.name: at_least(self._tolerance, epsilon_of(pairs[end.name][0], end.type.tensor_type.elem_type))
                 for end in self._ends
             }
-            self._compare(worst, pairs, allowed, sample, self._original_session)
+            self._compare(worst, pairs, allowed, partial(self._kept_leeways, number, original))
         return tuple(worst.values())
+
+    def _kept_leeways(self, number: int, original: Callable[[], Session], names: Sequence[str]) -> list[np.ndarray]:
+        """The leeway of these outputs of the model, which runs only for those that no proof has asked for before."""
+        new = [name for name in names if (number, name) not in self._leeway]
+        if new:
+            referred = self._referred
+            spaces = self._leeways(original(), referred.samples[number], referred.outputs[number], new)
+            self._leeway.update(zip([(number, name) for name in new], spaces, strict=True))
+        return [self._leeway[number, name] for name in names]
 
     def _original_session(self) -> Session:
         return _session(self._original, self._folder, "the model")
@@ -249,7 +262,7 @@ class OrtProver:
                     both[old] = values[old], values[new]
                     bounds[old] = promised(candidate, epsilon_of(values[old], self._facts.dtype(old)))
                     allowed[candidate.node] = bounds[old]
-            self._compare(worst, both, bounds, sample, lambda: session)
+            self._compare(worst, both, bounds, partial(self._leeways, session, sample, values))
         places = []
         for it in chosen:
             differences = tuple(worst[old] for old, _ in pairs[it.node])
@@ -262,8 +275,7 @@ class OrtProver:
         worst: dict[str, OutputDifference],
         pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
         allowed: Mapping[str, Tolerance],
-        sample: Sample,
-        original: Callable[[], Session],
+        leeways_of: Callable[[Sequence[str]], Sequence[np.ndarray]],
     ) -> None:
         """Add the difference of each tensor, before and after the change. Where numbers that need not be the same bit
         for bit differ by more than is `allowed`, they have the leeway that the original, run again, shows.
@@ -274,15 +286,16 @@ class OrtProver:
             for name, it in found.items()
             if not (it.agrees or it.form or it.unlike or allowed[name] == BIT_FOR_BIT)
         ]
-        if apart:
-            session = original()
-            coarse = [it.name for it in self._original.graph.input if it.type.tensor_type.elem_type == _BFLOAT16]
-            before = [pairs[name][0] for name in apart]
-            spaces = leeways(lambda moved: _run(session, apart, moved), sample, before, coarse)
-            for name, leeway in zip(apart, spaces, strict=True):
-                found[name] = difference(name, *pairs[name], allowed[name], leeway)
+        for name, leeway in zip(apart, leeways_of(apart) if apart else (), strict=True):
+            found[name] = difference(name, *pairs[name], allowed[name], leeway)
         for it in found.values():
             _take(worst, it)
+
+    def _leeways(
+        self, session: Session, sample: Sample, before: Mapping[str, np.ndarray], names: Sequence[str]
+    ) -> list[np.ndarray]:
+        coarse = [it.name for it in self._original.graph.input if it.type.tensor_type.elem_type == _BFLOAT16]
+        return leeways(lambda moved: _run(session, names, moved), sample, [before[name] for name in names], coarse)
 
     def _also_in_low_precision(self, places: Sequence[PlaceProof]) -> tuple[PlaceProof, ...]:
         low = self._low
