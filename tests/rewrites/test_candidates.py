@@ -69,7 +69,7 @@ def test_variants_are_those_that_intake_counts_in_the_rewritten_model(tmp_path: 
     model = load(tmp_path / "after.onnx")
     told = Variants(model.proto, model.types, model.known, tmp_path)
     there = {told.variant(it) for it in model.proto.graph.node}
-    assert set(found.variants()) == there
+    assert set(found.variants) == there
 
 
 def test_real_models_have_candidates_for_what_compilers_refused() -> None:

@@ -249,7 +249,7 @@ class Finder:
                 continue
             made = self._rewrite(rule, node, self._facts)
             if isinstance(made, Rewrite):
-                pairs = zip(made.replacement.nodes, made.variants(), strict=True)
+                pairs = zip(made.replacement.nodes, made.variants, strict=True)
                 gives = ", ".join(dict.fromkeys(qualified(new) for new, variant in pairs if known.refuses(variant)))
                 found += self._variations(made, known) or [
                     RuleRefusal(rule=rule, reason=f"it makes {gives} in a form that the compiler refuses")
@@ -292,7 +292,7 @@ class Finder:
         parts: list[tuple[onnx.NodeProto, Candidate | None]] = []
         variants: list[Hashable] = []
         solos: list[Hashable] = []
-        for node, variant, solo in zip(made.replacement.nodes, made.variants(), made.solos(), strict=True):
+        for node, variant, solo in zip(made.replacement.nodes, made.variants, made.solos, strict=True):
             inner = None
             if known.refuses(variant) or node.name in wanted:
                 inner = self._inner(node, made.inside(), known, around, wanted, doubting)

@@ -114,10 +114,12 @@ class Rewrite:
     types: Mapping[str, onnx.TypeProto]
     _facts: TensorFacts
 
+    @cached_property
     def variants(self) -> tuple[Hashable, ...]:
         """The support question of each new node, comparable with those of `Variants` in a model."""
         return tuple(self._variants.variant(node) for node in self.replacement.nodes)
 
+    @cached_property
     def solos(self) -> tuple[Hashable, ...]:
         """The same with shapes; rewrites that agree in both are the same probe."""
         return tuple(self._variants.solo(node) for node in self.replacement.nodes)
