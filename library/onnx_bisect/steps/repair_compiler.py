@@ -208,14 +208,18 @@ class RepairCompiler:
         if self._latest is not None and self._latest[1] == content:
             loaded = self._latest[2]
         else:
-            loaded = changed_model(self.loaded, model, self.folder / REPAIRED)
+            loaded = changed_model(self.loaded, model, self.folder / REPAIRED, content)
         self._latest = model, content, loaded
         return loaded
 
 
-def changed_model(loaded: LoadedModel, changed: onnx.ModelProto, path: Path) -> LoadedModel:
-    """The changed copy of a loaded model, written to `path`; its data files are beside it already."""
-    path.write_bytes(changed.SerializeToString(deterministic=True))
+def changed_model(
+    loaded: LoadedModel, changed: onnx.ModelProto, path: Path, content: bytes | None = None
+) -> LoadedModel:
+    """The changed copy of a loaded model, written to `path`; its data files are beside it already. `content` are its
+    bytes, if they are at hand.
+    """
+    path.write_bytes(changed.SerializeToString(deterministic=True) if content is None else content)
     own = _inputs(changed)  # a change may have renamed an input, or given it another form
     shapes = {name: dims for name, dims in loaded.shapes_without_values.items() if name in own}
     same = _inputs(loaded.model.proto).items() <= own.items()
