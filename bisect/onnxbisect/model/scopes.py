@@ -108,7 +108,10 @@ def captures(node: onnx.NodeProto) -> list[str]:
 
 def reads(node: onnx.NodeProto) -> list[str]:
     """All tensors that the node reads, once each: inputs that are not omitted, then captures."""
-    return list(dict.fromkeys([*(name for name in node.input if name), *captures(node)]))
+    names = dict.fromkeys(filter(None, node.input))
+    if node.attribute:
+        names.update(dict.fromkeys(captures(node)))
+    return list(names)
 
 
 def constant_names(graph: onnx.GraphProto) -> set[str]:
