@@ -153,6 +153,10 @@ CASES = {
     ),
     "double-tensors": (plain("y = Cast <to = 11> (x)", out="double[2,3]"), plain("y = Relu(x)")),
     "bfloat16-tensors": (plain("y = Cast <to = 16> (x)", out="bfloat16[2,3]"), plain("y = Relu(x)")),
+    "unsigned-tensors": (
+        plain("y = Cast <to = 2> (x)", out="uint8[2,3]"),
+        plain("q, s, z = DynamicQuantizeLinear(x)  y = DequantizeLinear(q, s, z)"),
+    ),
     "bool-tensors": (plain("y = IsNaN(x)", out="bool[2,3]"), plain("y = Relu(x)")),
     "half-bfloat-weights": (
         with_weight(np.ones([2, 3], np.float16), "f = Cast <to = 1> (w)  y = Add(x, f)"),

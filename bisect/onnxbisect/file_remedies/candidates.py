@@ -62,6 +62,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     form.copy_shared_weights,
     declarations.correct_declared_types,
     declarations.floats_in_float32,
+    declarations.unsigned_to_signed,
     form.declare_opset_of_ops,
     lower_opset,
     form.raise_opset,

@@ -1,8 +1,10 @@
 """What a file declares: its inputs, the types and shapes of its tensors, the order of its nodes."""
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.file_remedies.remedy import (
@@ -17,6 +19,7 @@ from onnxbisect.file_remedies.remedy import (
 from onnxbisect.language import count, english, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import array_of, tensors
+from onnxbisect.model.facts import dims_of
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
 from onnxbisect.model.scopes import constant_names, every_node
 from onnxbisect.preflight import ToolLimits, contradict, type_text
@@ -133,56 +136,125 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_p
 @file_remedy("floats-in-float32", answers="double-tensors bfloat16-tensors", exactness=Exactness.ROUNDING)
 def floats_in_float32(file: File, limits: ToolLimits) -> RemediedFile:
     """Tensors of double and bfloat16 made float32, inputs and outputs as well."""
-    result = copied(file.proto)
-    at_boundary = any(_is_other(value.type) for value in (*result.graph.input, *result.graph.output))
-    found = {_made_float32(value.type) for value in declared_values(result)} - {0}
-    for tensor in tensors(result):
-        if tensor.data_type in _OTHER_FLOATS:
-            found.add(tensor.data_type)
-            array = array_of(tensor, file.folder)
-            with np.errstate(over="ignore"):
-                narrow = array.astype(np.float32)
-            if not np.array_equal(np.isfinite(narrow), np.isfinite(array.astype(np.float64))):
-                raise NotApplicable(f"'{tensor.name}' has numbers beyond float32")
-            tensor.CopyFrom(numpy_helper.from_array(narrow, tensor.name))
-    for node in every_node(result):
-        for attribute in node.attribute:
-            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHER_FLOATS:
-                found.add(attribute.i)
-                attribute.i = TensorProto.FLOAT
+    result, found, types = _retyped(file, dict.fromkeys(_OTHER_FLOATS, TensorProto.FLOAT))
     if not found:
         raise NotApplicable("the file has neither double nor bfloat16 tensors")
-    if result.ByteSize() > LARGEST_FILE:
-        raise NotApplicable("the file would be larger than 2 GB")
-    types = {}
-    for name, kind in file.types.items():
-        if _is_other(kind):
-            types[name] = onnx.TypeProto()
-            types[name].CopyFrom(kind)
-            _made_float32(types[name])
     what = english("double and bfloat16")
     if len(found) == 1:
         (what,) = (text for kind, text in _OTHER_FLOATS.items() if kind in found)
     sentence = english("{what} tensors made float32", what=what)
-    if at_boundary:
+    if _at_boundary(file, _OTHER_FLOATS):
         sentence = english("{what} tensors made float32, of inputs and outputs as well", what=what)
     return RemediedFile(proto=result, sentence=sentence, types=types)
 
 
-def _is_other(kind: onnx.TypeProto) -> bool:
-    return kind.tensor_type.elem_type in _OTHER_FLOATS
+#: Unsigned integers, how many values each has, and what holds them.
+_UNSIGNED: Mapping[int, int] = {TensorProto.UINT8: 1 << 8, TensorProto.UINT16: 1 << 16, TensorProto.UINT32: 1 << 32}
+_SIGNED: Mapping[int, int] = {
+    TensorProto.UINT8: TensorProto.INT32,
+    TensorProto.UINT16: TensorProto.INT32,
+    TensorProto.UINT32: TensorProto.INT64,
+}
+#: Ops that move, compare or convert numbers: they do the same with integers of another type.
+# fmt: off
+_ANY_INTEGER = frozenset(
+    {
+        "Cast", "Concat", "Constant", "DepthToSpace", "Equal", "Expand", "Flatten", "Gather", "GatherElements",
+        "GatherND", "Greater", "GreaterOrEqual", "Identity", "If", "Less", "LessOrEqual", "Loop", "Max", "Min", "Pad",
+        "ReduceMax", "ReduceMin", "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
+        "Transpose", "Unsqueeze", "Where",
+    }
+)
+# fmt: on
 
 
-def _made_float32(kind: onnx.TypeProto) -> int:
+@file_remedy(
+    "unsigned-to-signed", answers="unsigned-tensors", domain="what is cast to an unsigned type is a number that it has"
+)
+def unsigned_to_signed(file: File, limits: ToolLimits) -> RemediedFile:
+    """Tensors of unsigned integers made int32, inputs and outputs as well, where they are moved, compared or cast."""
+    known = limits.probe_format.input_dtypes
+    if known is not None and "uint8" in known:
+        raise NotApplicable(f"{limits.tool} is known to take uint8")
+    unsigned = {name for name, kind in file.types.items() if kind.tensor_type.elem_type in _UNSIGNED}
+    unsigned |= {tensor.name for tensor in tensors(file.proto) if tensor.data_type in _UNSIGNED}
+    exact = True
+    for node in every_node(file.proto):
+        if node.op_type not in _ANY_INTEGER and not unsigned.isdisjoint((*node.input, *node.output)):
+            raise NotApplicable(f"{node.op_type} computes with unsigned integers")
+        to = next((it.i for it in node.attribute if it.name == "to" and node.op_type == "Cast"), 0)
+        if to in _UNSIGNED and node.input[0] not in unsigned and not _counts_below(file, node.input[0], _UNSIGNED[to]):
+            exact = False
+    result, found, types = _retyped(file, _SIGNED)
+    if not found:
+        raise NotApplicable("the file has no unsigned tensors")
+    sentence = english("unsigned tensors made signed")
+    if _at_boundary(file, _UNSIGNED):
+        sentence = english("unsigned tensors made signed, of inputs and outputs as well")
+    exactness = Exactness.EXACT if exact else Exactness.DOMAIN
+    return RemediedFile(proto=result, sentence=sentence, types=types, exactness=exactness)
+
+
+def _counts_below(file: File, name: str, values: int) -> bool:
+    """Whether a tensor has only 0, 1 and so on, and fewer than so many: truth values, and places along an axis."""
+    kind = file.types.get(name)
+    if kind is not None and kind.tensor_type.elem_type == TensorProto.BOOL:
+        return True
+    for node in file.proto.graph.node:
+        if name in node.output and node.op_type in ("ArgMax", "ArgMin"):
+            of = file.types.get(node.input[0])
+            axis = next((it.i for it in node.attribute if it.name == "axis"), 0)
+            return of is not None and not is_unbound(of) and dims_of(of)[axis] <= values
+    return False
+
+
+def _at_boundary(file: File, dtypes: Collection[int]) -> bool:
+    graph = file.proto.graph
+    return any(value.type.tensor_type.elem_type in dtypes for value in (*graph.input, *graph.output))
+
+
+def _retyped(file: File, into: Mapping[int, int]) -> tuple[onnx.ModelProto, set[int], dict[str, onnx.TypeProto]]:
+    """A copy of the file with other element types; which types it had of these, and the new types of its tensors.
+
+    Raises NotApplicable for a finite number that is infinite in the other type, and for a file that is too large.
+    """
+    result = copied(file.proto)
+    found = {_retype(value.type, into) for value in declared_values(result)} - {0}
+    for tensor in tensors(result):
+        if tensor.data_type in into:
+            found.add(tensor.data_type)
+            array = array_of(tensor, file.folder)
+            with np.errstate(over="ignore"):
+                other = array.astype(helper.tensor_dtype_to_np_dtype(into[tensor.data_type]))
+            if not np.array_equal(np.isfinite(other), np.isfinite(array.astype(np.float64))):
+                raise NotApplicable(f"'{tensor.name}' has numbers beyond float32")
+            tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
+    for node in every_node(result):
+        for attribute in node.attribute:
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in into:
+                found.add(attribute.i)
+                attribute.i = into[attribute.i]
+    if result.ByteSize() > LARGEST_FILE:
+        raise NotApplicable("the file would be larger than 2 GB")
+    types = {}
+    for name, kind in file.types.items():
+        if kind.tensor_type.elem_type in into:
+            types[name] = onnx.TypeProto()
+            types[name].CopyFrom(kind)
+            _retype(types[name], into)
+    return result, found, types
+
+
+def _retype(kind: onnx.TypeProto, into: Mapping[int, int]) -> int:
     """Change a type in place; returns the element type that it had, or 0 where it stays."""
     if kind.HasField("sequence_type"):
-        return _made_float32(kind.sequence_type.elem_type)
+        return _retype(kind.sequence_type.elem_type, into)
     if kind.HasField("optional_type"):
-        return _made_float32(kind.optional_type.elem_type)
+        return _retype(kind.optional_type.elem_type, into)
     before = kind.tensor_type.elem_type
-    if before not in _OTHER_FLOATS:
+    if before not in into:
         return 0
-    kind.tensor_type.elem_type = TensorProto.FLOAT
+    kind.tensor_type.elem_type = into[before]
     return before
 
 

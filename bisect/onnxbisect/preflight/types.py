@@ -68,6 +68,14 @@ def bfloat16_tensors(subject: InspectedModel) -> CheckResult | None:
     return _tensors((*subject.of_dtype(TensorProto.BFLOAT16), *weights), "bfloat16")
 
 
+def unsigned_tensors(subject: InspectedModel) -> CheckResult | None:
+    """Unsigned integers in a model that is not quantised."""
+    if quantized_ops(subject) is not None:
+        return None
+    unsigned = (TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32)
+    return _tensors(tuple(name for dtype in unsigned for name in subject.of_dtype(dtype)), "unsigned")
+
+
 def half_bfloat_weights(subject: InspectedModel) -> CheckResult | None:
     """Weights of float16 or bfloat16, and casts from bfloat16."""
     halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -297,6 +305,7 @@ CHECKS = {
     "double-tensors": double_tensors,
     "bfloat16-tensors": bfloat16_tensors,
     "bool-tensors": bool_tensors,
+    "unsigned-tensors": unsigned_tensors,
     "half-bfloat-weights": half_bfloat_weights,
     "quantized-ops": quantized_ops,
     "sequence-type": sequence_type,
