@@ -964,3 +964,19 @@ def test_of_many_ops_that_are_counted_each_is_thinned_without_all_combinations(o
     for pool in pools:
         units = list(members(pool))
         assert {pool & ~way for way in ways} >= {of(units[:2]), of(units[-2:])}
+
+
+@pytest.mark.parametrize(("seed", "most"), [(1, 41), (10, 41), (32, 36), (39, 40)])
+def test_a_culprit_that_was_found_is_found_again_without_a_probe(seed: int, most: int):
+    """Each replay finds the first pattern anew, while larger parts pass that lack two units of it and more."""
+    drawn = random.Random(seed)
+    variants = [*range(15), *drawn.choices(range(15), k=45)]
+    drawn.shuffle(variants)
+    graph = chain(variants)
+    one, other = drawn.sample(range(2, 54), 2)
+    truth = {of(range(one, one + 3)), of(range(other, other + 4))}
+    world = World(graph, monotone(truth))
+    step = world.diagnose()
+    assert all_found(step) >= truth
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert world.calls <= most

@@ -48,7 +48,7 @@ class Locator:
                 return None
             if not self._state.answerable:
                 too_large_to_answer(self._oracle)
-            passing = 0 if self._state.capacity else self._oracle.best_passing(region)
+            passing = 0 if self._state.capacity else self._start(region)
             covered = union(it & region for it in self._oracle.passing) if self._state.capacity else passing
             pool = self.atoms.of_units(region & ~covered)
             if not pool:
@@ -67,6 +67,20 @@ class Locator:
                 return suspect
         self._state.unresolved |= region & ~self._oracle.best_passing(region)
         return None
+
+    def _start(self, region: UnitSet) -> UnitSet:
+        """The largest part of the region that passes; or one without a single atom of the smallest that fails.
+
+        Where a search is replayed, larger parts passed since it found its first culprits. Of what failed then they may
+        lack several atoms, and which of these is to blame need not be asked again. In a small model such a part is
+        one by chance.
+        """
+        largest = self._oracle.best_passing(region)
+        failing = self._oracle.smallest_failing(region, largest) if len(self._universe) > FEW_UNITS else None
+        if failing is None or len(self.atoms.of_units(failing & ~largest)) < 2:
+            return largest
+        parts = (passing & region for passing in self._oracle.passing)
+        return next((part for part in parts if len(self.atoms.of_units(failing & ~part)) == 1), largest)
 
     def _passes(self, region: UnitSet) -> bool:
         """Whether the region passes by a probe of its own, which is asked where only a larger probe passed."""
