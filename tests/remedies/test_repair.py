@@ -624,10 +624,9 @@ def test_a_model_without_samples_cannot_be_proven() -> None:
         assert "Input 'x' is no tensor" in prover.compared(model).problem
 
 
-def test_the_original_does_not_run_again_for_the_next_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How far its outputs may be off is asked of it once for each sample, however many models are compared with it."""
-    model, wrong = chain("Abs"), chain("Elu")
-    prover = OrtProver(model, TensorFacts.inferred(model), lambda: random_samples(model), folder=Path())
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was loaded into onnxruntime for proofs."""
     ran: list[str] = []
     load = proving._session
 
@@ -636,10 +635,34 @@ def test_the_original_does_not_run_again_for_the_next_proof(monkeypatch: pytest.
         return load(model, folder, what)
 
     monkeypatch.setattr(proving, "_session", loaded)
+    return ran
+
+
+def test_the_original_does_not_run_again_for_the_next_proof(sessions: list[str]) -> None:
+    """How far its outputs may be off is asked of it once for each sample, however many models are compared with it."""
+    model, wrong = chain("Abs"), chain("Elu")
+    prover = OrtProver(model, TensorFacts.inferred(model), lambda: random_samples(model), folder=Path())
     first, second = prover.compared(wrong), prover.compared(wrong)
     assert not first.holds
     assert first == second
-    assert ran == ["the model", "the repaired model", "the model", "the repaired model"]
+    assert sessions == ["the model", "the repaired model", "the model", "the repaired model"]
+
+
+def test_a_place_is_measured_once_whatever_is_proven_with_it(tmp_path: Path, sessions: list[str]) -> None:
+    model = chain("Elu", "Softplus")
+    elu, softplus = (it.candidate for it in repaired(model, compiler(tmp_path, "Elu", "Softplus")).places)
+    one, other = (
+        OrtProver(model, TensorFacts.inferred(model), lambda: random_samples(model), folder=tmp_path) for _ in range(2)
+    )
+    one.prove([elu])
+    sessions.clear()
+    both = one.prove([softplus, elu])
+    assert sessions.count("the repaired model") == 2, "the place of Softplus, and the whole model"
+    assert both == other.prove([softplus, elu])
+    assert [it.candidate for it in both.places] == [softplus, elu]
+    sessions.clear()
+    assert one.prove([softplus, elu]) == both
+    assert sessions == ["the repaired model"]
 
 
 def test_a_model_of_constants_alone_is_no_repair(tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ class OrtProver:
         self._reference: _Reference | ModelError | None = None
         #: Samples with edge values that are outside of a candidate's domain, by its key.
         self._beyond: dict[tuple[str, str], set[int]] = {}
+        #: What was measured at the place of a candidate, by its key.
+        self._places: dict[tuple[str, str], PlaceProof] = {}
         #: The leeway of the model's outputs, by the sample's number and the output's name.
         self._leeway: dict[tuple[int, str], np.ndarray] = {}
         try:
@@ -105,7 +107,8 @@ class OrtProver:
         result = copy(self)
         changed = around(changed, facts.type)
         samples = [in_form_of(changed, self._original, sample) for sample in self._referred.samples]
-        result._original, result._facts, result._beyond, result._leeway = changed, facts, {}, {}
+        result._original, result._facts = changed, facts
+        result._beyond, result._places, result._leeway = {}, {}, {}
         result._reference = replace(self._referred, samples=samples)
         return result
 
@@ -120,9 +123,12 @@ class OrtProver:
         return OrtProver(model, facts, samples, folder=self._folder, tolerance=self._tolerance, low=self._low)
 
     def prove(self, chosen: Sequence[Candidate]) -> RepairProof:
-        """Prove all replacements together."""
+        """Prove all replacements together. Each is measured beside what it replaces in the original, once."""
         try:
-            places = tuple(place for some in self._shares(chosen) for place in self._measured(some))
+            new = [it for it in chosen if it.key not in self._places]
+            measured = (place for some in self._shares(new) for place in self._measured(some))
+            self._places.update((place.candidate.key, place) for place in measured)
+            places = tuple(replace(self._places[it.key], candidate=it) for it in chosen)
             if not any(place.problem for place in places):
                 places = self._also_in_low_precision(places)
             outputs = self._whole(chosen) if not any(place.problem for place in places) else ()
