@@ -13,16 +13,22 @@ TAME = (0.0, -0.0, 1.0, -1.0, 1e6, -1e6, 1e-6)
 
 
 def _conv(
-    draw: DrawFn, spatial: int, *, groups: int = 1, op: str = "Conv", oldest: int = 7, **attributes: object
+    draw: DrawFn,
+    spatial: int,
+    *,
+    groups: int = 1,
+    op: str = "Conv",
+    oldest: int = 7,
+    computed: bool = False,
+    **attributes: object,
 ) -> Instance:
-    """The scale is what the same operator makes of the magnitudes."""
+    """The scale is what the same operator makes of the magnitudes; weights may be `computed`."""
     inner, outer = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     x = floats(draw, (draw(st.integers(1, 2)), inner * groups, *[draw(st.integers(5, 7))] * spatial), edges=TAME)
     reach = attributes.get("kernel_shape", [draw(st.integers(1, 3)) for _ in range(spatial)])
-    kernel = floats(draw, (outer * groups, inner, *reach), edges=(0.0, 1.0))
-    if op == "ConvTranspose":
-        kernel = np.ascontiguousarray(np.swapaxes(kernel, 0, 1))
-    channels = kernel.shape[0 if op == "Conv" else 1]
+    ends = (outer * groups, inner) if op == "Conv" else (inner * groups, outer)
+    kernel = floats(draw, (*ends, *reach), edges=(0.0, 1.0))
+    channels = outer * groups
     bias = [floats(draw, (channels,), edges=())] if draw(st.booleans()) else []
     version = opset(draw, oldest, 11, 13, 17, 22)
     if groups > 1:
@@ -32,7 +38,8 @@ def _conv(
         node(op, *sizes, opset=version, **attributes).model, {f"x{slot}": it for slot, it in enumerate(sizes)}
     )
     scale = magnitude * (kernel.size + 2)
-    return node(op, x, Constant(kernel), *map(Constant, bias), opset=version, scale=scale, **attributes)
+    weights = (kernel, *bias) if computed else map(Constant, (kernel, *bias))
+    return node(op, x, *weights, opset=version, scale=scale, **attributes)
 
 
 def _pool(draw: DrawFn, op: str, spatial: int, edges: tuple[float, ...] = TAME, **attributes: object) -> Instance:
@@ -86,6 +93,14 @@ def _(draw: DrawFn) -> Instance:
 @case("conv-dense", lambda draw: _conv(draw, 2))
 def _(draw: DrawFn) -> Instance:
     return _conv(draw, draw(st.integers(1, 2)), groups=draw(st.integers(2, 3)))
+
+
+@case("conv-groups", lambda draw: _conv(draw, 2))
+def _(draw: DrawFn) -> Instance:
+    spatial, op = draw(st.integers(1, 3)), draw(st.sampled_from(["Conv", "ConvTranspose"]))
+    more = draw(st.sampled_from([{}, {"strides": [2] * spatial}, {"pads": [1] * 2 * spatial}]))
+    computed = draw(st.booleans())
+    return _conv(draw, spatial, groups=draw(st.integers(2, 4)), op=op, oldest=11, computed=computed, **more)
 
 
 @case("maxpool-cascade", lambda draw: _pool(draw, "MaxPool", 2, kernel_shape=[5, 5], pads=[1, 1, 1, 1]))
@@ -307,24 +322,25 @@ def _(draw: DrawFn) -> Instance:
 
 def _gridsample(draw: DrawFn, modes: list[str], paddings: list[str]) -> Instance:
     batch, spatial = draw(st.integers(1, 4)), draw(st.integers(2, 3))
-    sizes = [draw(st.integers(1, 4)) for _ in range(spatial)]
+    padding, corners = draw(st.sampled_from(paddings)), draw(st.integers(0, 1))
+    least = 1 + (padding == "reflection" and corners)  # one pixel between aligned corners has no inside
+    sizes = [draw(st.integers(least, 4)) for _ in range(spatial)]
     image = floats(draw, (batch, draw(st.integers(1, 4)), *sizes), edges=(0.0, -0.0, 1e4, np.inf))
     edges = (-1.0, 1.0, 0.0, 0.5, -3.0, 900.0, -900.0)
     points = floats(draw, (batch, *shape(draw, spatial, spatial), spatial), spread=0.8, edges=edges)
     # volumes are sampled from operator set 20 on, where the modes have other names
     names = {"bilinear": "linear", "bicubic": "cubic"} if spatial == 3 else {}
     mode = draw(st.sampled_from(modes))
-    chosen = {"mode": names.get(mode, mode), "padding_mode": draw(st.sampled_from(paddings))}
+    chosen = {"mode": names.get(mode, mode), "padding_mode": padding}
     largest = float(np.abs(image[np.isfinite(image)]).max(initial=0))
-    corners = draw(st.integers(0, 1))
     return node(
         "GridSample", image, points, opset=20 if spatial == 3 else 16, align_corners=corners, scale=largest, **chosen
     )
 
 
-@case("gridsample-gather", lambda draw: _gridsample(draw, ["bicubic", "bilinear"], ["reflection"]))
+@case("gridsample-gather", lambda draw: _gridsample(draw, ["bicubic"], ["reflection"]))
 def _(draw: DrawFn) -> Instance:
-    return _gridsample(draw, ["bilinear", "nearest"], ["zeros", "border"])
+    return _gridsample(draw, ["bilinear", "nearest"], ["zeros", "border", "reflection"])
 
 
 def _affine(draw: DrawFn, axes: int) -> Instance:

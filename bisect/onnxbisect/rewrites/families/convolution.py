@@ -168,6 +168,37 @@ def conv_dense(at: Site) -> str:
     return at.like(at.input(0), at.constant(dense), *at.node.input[2:], group=1)
 
 
+#: Groups that are written out.
+_MOST_GROUPS = 16
+
+
+@pytorch("torch.cat([F.conv2d(*pair) for pair in zip(x.chunk(g, 1), weight.chunk(g))], 1) instead of groups=g")
+@rule(
+    "Conv ConvTranspose -> Conv ConvTranspose Slice Concat",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
+    rank=19,
+    source=executorch("arm/_passes/decompose_grouped_conv_pass.py"),
+)
+def conv_groups(at: Site) -> str:
+    """A convolution for each group, also where the weights are computed."""
+    at.demand_dtype(TensorProto.FLOAT)
+    groups, shape, kernel = at.attribute("group", 1), at.shape(0), at.shape(1)
+    at.demand(1 < groups <= _MOST_GROUPS, f"there are {groups} groups")
+    at.demand(shape[1] % groups == 0 and kernel[0] % groups == 0, "the channels are not divided evenly")
+    at.demand(0 not in (*shape, *kernel), "a tensor is empty")
+
+    def part(slot: int, axis: int, number: int) -> str:
+        size = at.shape(slot)[axis] // groups
+        return slice_axis(at, at.input(slot), axis, number * size, (number + 1) * size)
+
+    made = []
+    for number in range(groups):
+        bias = [part(2, 0, number)] if at.has(2) else []
+        made.append(at.like(part(0, 1, number), part(1, 0, number), *bias, group=1))
+    return concat(at, made, 1)
+
+
 #: Frames of a kernel that are written out.
 _MOST_FRAMES = 16
 

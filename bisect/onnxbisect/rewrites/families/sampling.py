@@ -37,7 +37,7 @@ class _Axis:
 
 @pytorch("the pixels looked up in x.flatten(2) and weighted, instead of F.grid_sample(x, grid)")
 @rule(
-    "GridSample -> Transpose Reshape Slice Pad Add Sub Mul Floor Round Clip Cast Gather",
+    "GridSample -> Transpose Reshape Slice Pad Add Sub Mul Div Floor Round Clip Cast Gather Abs Less Greater Where",
     Exactness.DOMAIN,
     Bound(epsilons=8, of="the largest magnitude of the image"),
     domain=Domain(
@@ -55,21 +55,21 @@ def gridsample_gather(at: Site) -> str:
     batch, channels, *sizes = at.shape(0)
     at.demand(len(sizes) in (2, 3), "it samples neither an image nor a volume")
     at.demand(mode in (*_LINEAR, _NEAREST), f"the mode is {mode}")
-    at.demand(padding in ("zeros", "border"), f"the padding is {padding}")
+    at.demand(padding in ("zeros", "border", "reflection"), f"the padding is {padding}")
     at.demand(0 not in (*at.shape(0), *at.shape(1)), "a tensor is empty")
     image, rim, spatial = at.input(0), int(padding == "zeros"), len(sizes)
     if rim:  # points outside fall on a rim of zeros
         image = at.op("Pad", image, at.integers([0, 0, *[1] * spatial] * 2))
-    axes = [
-        _Axis(pixels=_in_pixels(at, number, length), length=length + 2 * rim)
-        for number, length in enumerate(reversed(sizes))
-    ][::-1]
+    pixels = [_in_pixels(at, number, length) for number, length in enumerate(reversed(sizes))][::-1]
+    if padding == "reflection":
+        pixels = [_reflected(at, pixel, length) for pixel, length in zip(pixels, sizes, strict=True)]
+    axes = [_Axis(pixels=it, length=length + 2 * rim) for it, length in zip(pixels, sizes, strict=True)]
     # a list of pixels, each with its channels: batches follow one another
     behind = [batch * prod(axis.length for axis in axes), channels]
-    pixels = reshape(at, transpose(at, image, [0, *range(2, spatial + 2), 1]), behind)
+    listed = reshape(at, transpose(at, image, [0, *range(2, spatial + 2), 1]), behind)
     if mode == _NEAREST:
         nearest = [_place(at, axis, at.op("Round", axis.pixels), rim) for axis in axes]
-        sampled = _looked_up(at, pixels, axes, nearest)
+        sampled = _looked_up(at, listed, axes, nearest)
     else:
         first = [at.op("Floor", axis.pixels) for axis in axes]
         weights = [at.op("Sub", axis.pixels, place) for axis, place in zip(axes, first, strict=True)]
@@ -77,7 +77,7 @@ def gridsample_gather(at: Site) -> str:
             (_place(at, axis, place, rim), _place(at, axis, at.op("Add", place, at.scalar(1)), rim))
             for axis, place in zip(axes, first, strict=True)
         ]
-        corners = [_looked_up(at, pixels, axes, corner) for corner in product(*pairs)]
+        corners = [_looked_up(at, listed, axes, corner) for corner in product(*pairs)]
         for weight in reversed(weights):
             corners = [_between(at, *pair, weight) for pair in zip(corners[::2], corners[1::2], strict=True)]
         (sampled,) = corners
@@ -95,9 +95,33 @@ def _in_pixels(at: Site, number: int, length: int) -> str:
     return clip(at, pixels, -_FAR, _FAR)
 
 
+def _reflected(at: Site, pixel: str, length: int) -> str:
+    """A coordinate outside of the image reflected at its ends until it is inside."""
+    first, last = (0.0, length - 1.0) if at.attribute("align_corners", 0) else (-0.5, length - 0.5)
+    at.demand(last > first, "an image of one pixel has no inside")
+    low, high, wide = (at.scalar(it) for it in (first, last, last - first))
+
+    def folded(outside: str, near: str, far: str, inwards: str, outwards: str) -> str:
+        """What is `outside` by so much stands from one end or the other, as often as the image fits in between."""
+        times = at.op("Floor", at.op("Div", outside, wide))
+        rest = at.op("Sub", outside, at.op("Mul", times, wide))
+        odd = at.op("Sub", times, at.op("Mul", at.op("Floor", at.op("Mul", times, at.scalar(0.5))), at.scalar(2)))
+        even = at.op("Sub", at.scalar(1), odd)
+        from_near, from_far = at.op(inwards, near, rest), at.op(outwards, far, rest)
+        return at.op("Add", at.op("Mul", from_near, even), at.op("Mul", from_far, odd))
+
+    below = folded(at.op("Sub", low, pixel), low, high, "Add", "Sub")
+    above = folded(at.op("Sub", pixel, high), high, low, "Sub", "Add")
+    inside = at.op("Where", at.op("Less", pixel, low), below, pixel)
+    return at.op("Where", at.op("Greater", pixel, high), above, inside)
+
+
 def _place(at: Site, axis: _Axis, pixel: str, rim: int) -> str:
     """The index of whole pixels along an axis; those outside become the outermost, which may be the rim."""
     moved = at.op("Add", pixel, at.scalar(1)) if rim else pixel
+    if at.attribute("padding_mode", "zeros") == "reflection" and at.attribute("align_corners", 0):
+        last = at.scalar(axis.length - 1)  # behind the last pixel follows the one before it, of weight 0
+        moved = at.op("Sub", last, at.op("Abs", at.op("Sub", moved, last)))
     return clip(at, moved, 0, axis.length - 1)
 
 
