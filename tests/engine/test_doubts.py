@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.search import next_asks, plan
-from onnxbisect.search.context import fused_pieces, place_with_most_neighbours
+from onnxbisect.search.context import between_neighbours, fused_pieces, place_with_most_neighbours
 from onnxbisect.search.state import Suspect
-from onnxbisect.unitset import UnitSet, members, size
+from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect.verdict import Status, Verdict
 from support.engine.large_compilers import CLASSES
 from support.engine.large_worlds import LargeWorld, model, planted, search
@@ -35,6 +35,42 @@ def test_an_op_that_another_reader_keeps_from_its_pattern_is_suspected() -> None
     assert 1 << 5 in culprit.occurrences
     assert culprit.certainty is Certainty.SUSPECTED
     assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+def test_an_op_that_is_taken_with_an_op_on_either_side_is_suspected() -> None:
+    """V1 is taken between a V2 and a V3 where nothing else reads the V2; in one place something else does."""
+    variants = [0, 4, 2, 1, 3, 4, 0, 2, 4, 4, 1, 4, 0, 4]
+    graph = universe(variants, [*((unit, unit + 1) for unit in range(13)), (2, 6)])
+
+    def fused(unit: int, units: UnitSet) -> bool:
+        before = members(graph.predecessors[unit] & graph.variant_members[2] & units)
+        return any(size(graph.successors[it] & units) == 1 for it in before) and bool(
+            graph.successors[unit] & graph.variant_members[3] & units
+        )
+
+    one = World(graph, lambda units: not all(fused(unit, units) for unit in members(units & graph.variant_members[1])))
+    diagnosis = one.diagnose().diagnosis
+    (culprit,) = diagnosis.culprits
+    assert 1 << 3 in culprit.occurrences
+    assert culprit.certainty is Certainty.SUSPECTED
+
+
+def test_a_piece_with_an_op_on_either_side_has_nothing_else_that_reads_either() -> None:
+    graph = universe([0, 1, 2, 3, 4, 5], [(0, 2), (1, 2), (1, 3), (1, 5), (2, 3), (2, 4)])
+    everything = graph.everything
+    assert between_neighbours(graph, 2, everything) == of([1, 2, 4])
+    assert between_neighbours(graph, 2, everything & ~of([1])) == of([0, 2, 3])
+    assert between_neighbours(graph, 2, everything & ~of([4])) == of([1, 2])
+    assert not between_neighbours(graph, 5, 0)
+
+
+@pytest.mark.parametrize("seed", [73, 184, 5040])
+def test_an_op_is_asked_between_two_of_which_none_is_suspected(seed: int) -> None:
+    """In the model something else reads its producer, or another culprit is next to it or to what it reads."""
+    ((_, made),) = FUSED_GREEDILY.worlds(1, seed - 1)
+    judged = search(made, seed, recheck=False, seconds=60)
+    assert judged.ended
+    assert not judged.false
 
 
 @pytest.mark.parametrize("seed", [35, 5071, 9039])

@@ -82,15 +82,30 @@ def place_with_most_neighbours(universe: Universe, suspect: Suspect, remainder: 
     return max(places, key=fused)
 
 
-def fused_pieces(universe: Universe, unit: int, within: UnitSet, *, shared: bool = True) -> Iterator[UnitSet]:
+def between_neighbours(universe: Universe, unit: int, within: UnitSet) -> UnitSet:
+    """An op with one that it reads and one that reads it, such that nothing else in the piece reads what these make.
+
+    If there are several that it reads, one that something else in the model reads. 0 if there is neither.
+    """
+    one, before = 1 << unit, universe.predecessors[unit] & within
+    shared = of(it for it in members(before) if universe.successors[it] & ~one)
+    producer = 1 << lowest(shared or before) if before else 0
+    readers = universe.successors[unit] & within & ~union(universe.successors[it] for it in members(producer))
+    beside = producer | (1 << lowest(readers) if readers else 0)
+    return beside and beside | one
+
+
+def fused_pieces(
+    universe: Universe, unit: int, within: UnitSet, others: UnitSet = 0, *, shared: bool = True
+) -> Iterator[UnitSet]:
     """An op with what a compiler may fuse it with where nothing else reads that, though in the model something does.
 
-    That is each op that it reads, all of them with what they read, each op that reads it, and one of either. Without
-    `shared`, also where nothing else in the model reads these.
+    That is each op that it reads, all of them with what they read without `others`, each op that reads it, and one of
+    either. Without `shared`, also where nothing else in the model reads these.
     """
     one = 1 << unit
     before = universe.predecessors[unit] & within
-    earlier = union(universe.predecessors[it] for it in members(before)) & within & ~one
+    earlier = union(universe.predecessors[it] for it in members(before)) & within & ~(one | others)
     producers = [1 << it for it in members(before)]
     for piece in dict.fromkeys([*producers, before | earlier]):
         if piece and (not shared or union(universe.successors[it] for it in members(piece)) & ~(piece | one)):

@@ -8,7 +8,7 @@ Here it makes a fact a suspicion, for a call or two.
 from collections import Counter
 from collections.abc import Iterable
 
-from onnxbisect.search.context import FEW_UNITS, fused_pieces
+from onnxbisect.search.context import FEW_UNITS, between_neighbours, fused_pieces
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.places import seen_to_fail
 from onnxbisect.search.state import SearchState
@@ -22,25 +22,33 @@ _SHOW, _SHOW_NEED = 2, 3
 def doubts(universe: Universe, oracle: Oracle, state: SearchState, remainder: UnitSet, record: Oracle) -> list[UnitSet]:
     """The next piece of each op that was seen to fail in its place; `record` has all answers.
 
-    Of a compiler that was not seen to fuse anything, a single piece of a single op; where that passes, it fuses.
+    Of a compiler that was not seen to fuse anything, a single piece of a single op; where that passes, it fuses. Then
+    one place of each variant is asked between its neighbours, and the others are where that passes.
     None in a small model, whose ops are asked in pieces of all sizes, and none where logs name anything.
     """
     if len(universe) <= FEW_UNITS or any((said := oracle.look(failing)) and said.hints for failing in oracle.failing):
         return []
     within = remainder | union(universe.variant_members[variant] for variant in state.only_alone)
     places = _seen_places(universe, oracle, state)
+    others = union(suspect.everywhere for suspect in state.suspects)
     if not state.only_alone:
-        shared = (piece for unit in places for piece in fused_pieces(universe, unit, within))
-        first = oracle.probe(next(shared, 0))
+        shared = [unit for unit in places if any(fused_pieces(universe, unit, within))]
+        pieces = (between_neighbours(universe, unit, within & ~others) for unit in shared)
+        first = oracle.probe(next(filter(None, pieces), 0))
         answer = record.look(first)
         if answer is None or not answer.passed:
             return [first] if first and answer is None else []
     found: list[UnitSet] = []
+    first_of: dict[int, UnitSet] = {}
     for unit in places:
-        if not record.passes_within(1 << unit):
-            pieces = map(oracle.probe, _pieces(universe, oracle, unit, within))
-            found += [piece for piece in pieces if record.look(piece) is None][:1]
-    return list(dict.fromkeys(found))
+        between = oracle.probe(between_neighbours(universe, unit, within & ~others))
+        first = first_of.setdefault(universe.variant[unit], between)
+        if record.passes_within(1 << unit):
+            continue
+        is_due = between == first or record.passes_within(first)
+        asked = map(oracle.probe, (between if is_due else 0, *_pieces(universe, oracle, unit, within, others)))
+        found += [next((piece for piece in asked if piece and record.look(piece) is None), 0)]
+    return list(filter(None, dict.fromkeys(found)))
 
 
 def _seen_places(universe: Universe, oracle: Oracle, state: SearchState) -> list[int]:
@@ -54,9 +62,9 @@ def _seen_places(universe: Universe, oracle: Oracle, state: SearchState) -> list
     return found
 
 
-def _pieces(universe: Universe, oracle: Oracle, unit: int, within: UnitSet) -> Iterable[UnitSet]:
+def _pieces(universe: Universe, oracle: Oracle, unit: int, within: UnitSet, others: UnitSet) -> Iterable[UnitSet]:
     """Pieces with what something else reads in the model, then those with what units of the variant passed beside, and
-    with what that reads.
+    with what that reads. The other suspects are in none but as its neighbours.
 
     None where those all passed with an op that they read, and this one reads none like it. What one of several passed
     beside may be there by chance.
@@ -67,11 +75,11 @@ def _pieces(universe: Universe, oracle: Oracle, unit: int, within: UnitSet) -> I
     needed = {(reads_it, it) for (reads_it, it), count in counted.items() if count == len(passed) and not reads_it}
     if len(passed) >= _SHOW_NEED and needed - read:
         return
-    yield from fused_pieces(universe, unit, within)
+    yield from fused_pieces(universe, unit, within, others)
     often = {kind for kind, count in counted.items() if count >= min(_SHOW, len(passed))}
     beside = of(it for it in members(universe.neighbours(1 << unit)) if _beside(universe, unit, it) in often)
     earlier = union(universe.predecessors[it] for it in members(beside & universe.predecessors[unit]))
-    yield from fused_pieces(universe, unit, within & (beside | earlier), shared=False)
+    yield from fused_pieces(universe, unit, within & (beside | earlier), others, shared=False)
 
 
 def _passed_beside(universe: Universe, oracle: Oracle, unit: int) -> list[set[tuple[bool, int]]]:
