@@ -107,7 +107,7 @@ def test_a_compiler_that_fuses_nothing_is_asked_one_piece_for_it(seed: int, bad:
     verdicts: dict[UnitSet, list[Verdict]] = {}
     whys = []
     while asks := next_asks(graph, verdicts):
-        verdicts[asks[0].units] = [made.answer(asks[0].units, 0, len(verdicts))]
+        verdicts.setdefault(asks[0].units, []).append(made.answer(asks[0].units, 0, len(verdicts)))
         whys.append(asks[0].why)
     diagnosis = plan(graph, verdicts).diagnosis
     assert sum(it.startswith("an op with what it reads") for it in whys) <= 1
