@@ -1,5 +1,7 @@
 """ScatterND and ScatterElements, inside and just outside of the rules' conditions."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -75,13 +77,18 @@ def _scatterelements_of_constant(draw: DrawFn) -> Instance:
 
 @case("scatterelements-where", _scatterelements_of_constant)
 def _(draw: DrawFn) -> Instance:
-    x = floats(draw, shape(draw))
+    whole = draw(st.sampled_from([None, np.int32, np.int64]))
+
+    def numbers(dims: Sequence[int]) -> np.ndarray:
+        return floats(draw, dims) if whole is None else integers(draw, dims, -9, 9, whole)
+
+    x = numbers(shape(draw))
     axis = draw(st.integers(-x.ndim, x.ndim - 1))
     dims = list(x.shape)
     dims[axis] = draw(st.integers(1, 6))  # a place may be written twice: the last one stays
     size = x.shape[axis]
     index = integers(draw, dims, -size, size - 1, draw(st.sampled_from([np.int32, np.int64])))
-    return node("ScatterElements", x, index, floats(draw, dims), axis=axis, opset=opset(draw, 11, 13, 17))
+    return node("ScatterElements", x, index, numbers(dims), axis=axis, opset=opset(draw, 11, 13, 17))
 
 
 def _combining(draw: DrawFn, op: str, *reductions: str, data: np.ndarray, axis: int | None = None) -> Instance:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.families.indexing import MOST_PLACES, MOST_SLICES, from_front
@@ -174,7 +175,7 @@ def scatterelements_where(at: Site) -> str:
     """Computed places, up to 32 along the axis: Where the axis is at the place, one after the other."""
     at.demand(not at.is_constant(1), "the indices are constant")
     _demand_replaced(at)
-    at.demand_dtype(*FLOATS)
+    at.demand_dtype(*FLOATS, TensorProto.INT64, TensorProto.INT32)
     shape, dims = at.shape(0), at.shape(1)
     axis = at.axis(len(shape))
     same = [number for number in range(len(shape)) if number != axis]
