@@ -1,10 +1,13 @@
-"""Shape ops as Reshape, copies as Concat, blocks as Transpose, Pad by Slice and Concat, high ranks at a lower one."""
+"""Shape ops as Reshape, copies as Concat, blocks as Transpose, Pad by Slice and Concat, high ranks at a lower one;
+nodes that no input changes as constants.
+"""
 
 from collections.abc import Mapping
 from math import prod
 from typing import Literal
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -13,6 +16,36 @@ from onnxbisect.rewrites.rule import AI_HUB, OLIVE, NotApplicable, executorch, o
 from onnxbisect.rewrites.site import Site, concat, reshape, slice_axis, transpose
 
 MOST_CONSTANT = 1 << 24
+
+
+@pytorch("Python numbers instead of tensors: x.shape[0], math.sin, range")
+@rule("* ->", Exactness.EXACT, rank=8, source="https://github.com/onnx/optimizer")
+def fold(at: Site) -> tuple[str, ...]:
+    """What the node computes whatever the inputs, as constants."""
+    found = []
+    for name in at.node.output:
+        value = at.known(at.facts.value(name), "it depends on an input, or was not computed") if name else np.zeros(0)
+        at.demand(value.size <= MOST_CONSTANT and value.dtype != np.object_, "the constant would be too large")
+        found.append(at.constant(value) if name else "")
+    return tuple(found)
+
+
+@pytorch("weight.to_dense()")
+@rule("* -> *", Exactness.EXACT, rank=23, source=operator("Constant"))
+def dense_constant(at: Site) -> tuple[str, ...]:
+    """The node with its sparse constants in dense form."""
+    sparse = {name: isinstance(at.facts.stored(name), onnx.SparseTensorProto) for name in at.inputs()}
+    at.demand(any(sparse.values()), "it reads no sparse constant")
+    node = onnx.NodeProto()
+    node.CopyFrom(at.node)
+    node.name = at.fresh(node.op_type)
+    node.output[:] = [at.fresh(f"output_{slot}") if name else "" for slot, name in enumerate(node.output)]
+    node.input[:] = [
+        at.constant(value) if sparse.get(name) and (value := at.facts.value(name)) is not None else name
+        for name in node.input
+    ]
+    at.add(node)
+    return tuple(node.output)
 
 
 @pytorch("x.reshape(n, c) instead of x.squeeze(-1)")
