@@ -740,3 +740,10 @@ def test_a_log_that_names_each_refused_place_shows_what_is_fused_elsewhere(seed)
     one = next(it for it in worlds if not it.planted)
     run = Run(world=one, log=Log.FIRST_OFFENDER)
     assert not judge(run, run.diagnose()).false_facts, one
+
+
+@pytest.mark.parametrize("seed", [5043, 5195])
+def test_an_op_is_asked_in_small_sets_without_ops_that_a_log_names_first(seed):
+    """In all of a few sets the log named another refused op, and said nothing of this one, which others make pass."""
+    run = Run(world=world(Behaviour.FUSION, seed), log=Log.FIRST_OFFENDER)
+    assert not judge(run, run.diagnose()).false_facts

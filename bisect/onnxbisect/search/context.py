@@ -276,10 +276,13 @@ def computed_from(universe: Universe, units: UnitSet) -> UnitSet:
     return units
 
 
-def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
-    """A suspect of a small model with all within one to three steps, and in a few connected sets of each size."""
+def small_contexts(universe: Universe, units: UnitSet, named_first: UnitSet) -> list[UnitSet]:
+    """A suspect of a small model with all within one to three steps, and in a few connected sets of each size.
+
+    Sets with units that a log would name before this one tell nothing of it, unless they all pass: these come last.
+    """
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
-    connected = _connected(universe, units, _FUSED)
+    connected = sorted(_connected(universe, units, _FUSED), key=lambda one: size(one & named_first))
     for count in range(2, _FUSED + 1):
         found += [one for one in connected if size(one) == count][:_MOST_FUSED]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]

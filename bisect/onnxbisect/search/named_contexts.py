@@ -6,7 +6,7 @@ from onnxbisect.language import english
 from onnxbisect.search.context import computed_from, few_contexts, grown_contexts, small_contexts
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone
-from onnxbisect.search.places import lists_ops, named_beside_all, rests_on_a_part
+from onnxbisect.search.places import lists_ops, named_beside_all, named_first, rests_on_a_part
 from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
@@ -40,7 +40,8 @@ class NamedContexts:
         if beside := named_beside_all(universe, self._oracle, suspect, suspects):
             probes = [self._oracle.without_named(probe, units) for probe in few_contexts(universe, units, beside)]
         else:
-            probes = [*small_contexts(universe, units), *self._without_one_op(suspect, remainders)]
+            small = small_contexts(universe, units, named_first(units, suspects))
+            probes = [*small, *self._without_one_op(suspect, remainders)]
         before = computed_from(universe, units)
         if not is_subset(before, beside):  # where it is named with all that, nothing in front of it was cut
             probes.append(before)

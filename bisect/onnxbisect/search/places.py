@@ -79,10 +79,21 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
         for suspect in suspects:
             within = named_beside_all(universe, oracle, suspect, suspects)
             for unit in members(seen & suspect.everywhere):
-                asked = few_contexts(universe, 1 << unit, within) if within else small_contexts(universe, 1 << unit)
+                one = 1 << unit
+                asked = (
+                    few_contexts(universe, one, within)
+                    if within
+                    else small_contexts(universe, one, named_first(one, suspects))
+                )
                 if any(oracle.look(probe) is None for probe in asked):
-                    seen &= ~(1 << unit)
+                    seen &= ~one
     return union(suspect.alike(universe, seen & suspect.everywhere) for suspect in suspects if suspect.single)
+
+
+def named_first(units: UnitSet, suspects: Sequence[Suspect]) -> UnitSet:
+    """The single suspects in front of these units: a compiler that names the first op it refuses names those."""
+    others = union(it.everywhere for it in suspects if it.single and not it.everywhere & units)
+    return others & (1 << lowest(units)) - 1
 
 
 def unseen_in_place(
