@@ -1,10 +1,16 @@
 """How much a stranger has to learn of this code: modules, their length, private functions, imports, names that repeat.
 
-python benchmarks/house.py
+    python benchmarks/house.py [SINCE]
+
+With a date, as `2026-11-28T10:00`, also the product's lines that commits took out since then, each of them without
+what tests would have to assert: those that made the product smaller and the tests no larger. All others are features
+and corrections, with the lines that they added.
 """
 
 import ast
 import statistics
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +35,24 @@ def name_of(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
-def main() -> None:
+def commits(since: str) -> list[tuple[int, int]]:
+    """By how many lines each commit made the product and the tests larger, without revisions of the database."""
+    argv = ["git", "log", f"--since={since}", "--no-renames", "--format=%x00", "--numstat", "--", "*.py"]
+    log = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found = []
+    for commit in log.split("\0")[1:]:
+        grown = {"product": 0, "tests": 0}
+        for line in filter(None, commit.splitlines()):
+            added, removed, name = line.split("\t")
+            parts = Path(name).parts
+            part = "product" if parts[0] in COMPONENTS and _REVISIONS not in parts else parts[0]
+            if part in grown:
+                grown[part] += int(added) - int(removed)
+        found.append((grown["product"], grown["tests"]))
+    return found
+
+
+def main(since: str = "") -> None:
     """Print one line for each measure."""
     read = list(modules())
     trees = [(path, ast.parse(text)) for path, text in read]
@@ -63,7 +86,13 @@ def main() -> None:
     print(f"  of these called once                   {100 * called / functions:.1f} %")
     print(f"lines of imports                         {100 * imports / total:.1f} %")
     print(f"public classes whose name stands twice   {len(twice)}: {', '.join(sorted(twice))}")
+    if since:
+        every = commits(since)
+        smaller = [product for product, tests in every if product < 0 and tests <= 0]
+        others = sum(product for product, _ in every) - sum(smaller)
+        print(f"lines that {len(smaller)} commits took out         {sum(smaller):+}")
+        print(f"lines of the {len(every) - len(smaller)} other commits         {others:+}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
