@@ -140,10 +140,9 @@ class Candidate:
 
     def order(self, known: SeenVariants) -> tuple[int, int, int, int, int, int, str]:
         """The sort key: exactness, ops refused in other variants, new nodes that never passed, ops of which no variant
-        did, size, rank. That the replaced op was refused says nothing against the form that a rule gives it.
+        did, size, rank. Doing without the op that a rule gives another form is no better than that form.
         """
-        new_form = {self.op} & set(self.rules[0].gives)
-        doubtful = sum(known.doubts(op) for op in self.gives if op not in new_form)
+        doubtful = sum(known.doubts(op) for op in {*self.gives, *({self.op} & set(self.rules[0].gives))})
         rank = max(rule.rank for rule in self.rules)
         exactness = _ORDER.index(self.exactness)
         unseen = sum(op not in known.passing_ops for op in self.gives)
