@@ -11,8 +11,9 @@ from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, lowest, members, of, union
 from onnxbisect.universe import Universe
 
-#: Fewest of them of which some are asked together: of three, only one would be.
-_FEWEST = 4
+#: Fewest of them of which some are asked together: in their context without each other, those that are asked by
+#: themselves take up to ten calls more, to be seen next to each other.
+_FEWEST = 12
 #: How many are asked by themselves: the first and the last.
 _ASKED = 2
 
@@ -61,8 +62,12 @@ def kin_among(universe: Universe, suspects: Sequence[Suspect], doubted: Iterable
 
 
 def differing_in_constants(universe: Universe, units: UnitSet) -> UnitSet:
-    """All units that differ from one of these in the values of constants only."""
+    """All units that differ from one of these in the values of constants only, where there are many such variants."""
     if not universe.valueless:
         return 0
-    kinds = {universe.valueless[unit] for unit in members(units)}
-    return of(unit for unit, kind in enumerate(universe.valueless) if kind in kinds)
+    found = 0
+    for kind in {universe.valueless[unit] for unit in members(units)}:
+        alike = [unit for unit, its_kind in enumerate(universe.valueless) if its_kind == kind]
+        if len({universe.variant[unit] for unit in alike}) >= _FEWEST:
+            found |= of(alike)
+    return found
