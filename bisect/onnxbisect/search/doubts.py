@@ -45,8 +45,8 @@ def doubts(universe: Universe, oracle: Oracle, state: SearchState, remainder: Un
         first = first_of.setdefault(universe.variant[unit], between)
         if record.passes_within(1 << unit):
             continue
-        is_due = between == first or record.passes_within(first)
-        asked = map(oracle.probe, (between if is_due else 0, *_pieces(universe, oracle, unit, within, others)))
+        due = between if between == first or record.passes_within(first) else 0
+        asked = map(oracle.probe, _pieces(universe, oracle, unit, within, others, due))
         found += [next((piece for piece in asked if piece and record.look(piece) is None), 0)]
     return list(filter(None, dict.fromkeys(found)))
 
@@ -62,18 +62,23 @@ def _seen_places(universe: Universe, oracle: Oracle, state: SearchState) -> list
     return found
 
 
-def _pieces(universe: Universe, oracle: Oracle, unit: int, within: UnitSet, others: UnitSet) -> Iterable[UnitSet]:
-    """Pieces with what something else reads in the model, then those with what units of the variant passed beside, and
-    with what that reads. The other suspects are in none but as its neighbours.
+def _pieces(
+    universe: Universe, oracle: Oracle, unit: int, within: UnitSet, others: UnitSet, between: UnitSet
+) -> Iterable[UnitSet]:
+    """The piece `between` neighbours, those with what something else reads in the model, then those with what units of
+    the variant passed beside, and with what that reads. The other suspects are in none but as its neighbours.
 
-    None where those all passed with an op that they read, and this one reads none like it. What one of several passed
-    beside may be there by chance.
+    None where those all passed with an op that they read, and this one reads none like it; `between` is one nonetheless
+    where some of them read what this one reads. What one of several passed beside may be there by chance.
     """
     passed = _passed_beside(universe, oracle, unit)
     counted = Counter(kind for kinds in passed for kind in kinds)
     read = {_beside(universe, unit, it) for it in members(universe.predecessors[unit])}
     needed = {(reads_it, it) for (reads_it, it), count in counted.items() if count == len(passed) and not reads_it}
-    if len(passed) >= _SHOW_NEED and needed - read:
+    without = len(passed) >= _SHOW_NEED and needed - read
+    if not without or (read & counted.keys()) - needed:
+        yield between
+    if without:
         return
     yield from fused_pieces(universe, unit, within, others)
     often = {kind for kind, count in counted.items() if count >= min(_SHOW, len(passed))}
