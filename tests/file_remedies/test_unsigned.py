@@ -53,6 +53,9 @@ def text(signature: str, body: str) -> str:
             "k = Constant <value = uint8[2,3] {0, 128, 255, 1, 2, 3}> () p = Gather (k, i) y = Equal (p, c)",
             Exactness.EXACT,
         ),
+        # the lower byte of a number
+        ("uint16[3] c) => (uint8[3] y)", "y = Cast <to = 2> (c)", Exactness.DOMAIN),
+        ("uint8[3] c) => (uint16[3] y)", "y = Cast <to = 4> (c)", Exactness.EXACT),
         (
             "bool b, uint8[3] c) => (uint8[3] p)",
             "p = If (b) <then_branch = t () => (uint8[3] q) { q = Identity (c) },"
@@ -87,9 +90,23 @@ def test_a_file_with_signed_integers_is_made_and_proven(
     assert all(not it.absolute and not it.beyond for it in compared.outputs)
 
 
-def test_arithmetic_that_wraps_stays(tmp_path: Path) -> None:
-    model = read(tmp_path, text("uint8[3] c) => (uint8[3] y)", "y = Add (c, c)"))
-    with pytest.raises(NotApplicable, match="Add computes with unsigned integers"):
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Add (c, c)",
+        "y = If (b) <then_branch = t () => (uint8[3] q) { i = Identity (c) j = Reshape (i, whole) q = Add (j, j) },"
+        " else_branch = e () => (uint8[3] r) { r = Identity (c) }>",
+        "y = If (b) <then_branch = t () => (uint8[3] q) { i = Constant <value = uint8[3] {9, 200, 255}> ()"
+        " j = Add (i, i) q = Identity (j) }, else_branch = e () => (uint8[3] r) { r = Identity (c) }>",
+        "y = If (b) <then_branch = t () => (uint8[3] q) { i = Cast <to = 2> (x) q = Mul (i, i) },"
+        " else_branch = e () => (uint8[3] r) { r = Identity (c) }>",
+    ],
+)
+def test_arithmetic_that_wraps_stays(tmp_path: Path, body: str) -> None:
+    """Of tensors within a branch nobody declares the type."""
+    constants = "whole = Constant <value = int64[1] {3}> ()"
+    model = read(tmp_path, text("bool b, float[3] x, uint8[3] c) => (uint8[3] y)", f"{constants} {body}"))
+    with pytest.raises(NotApplicable, match=r"(Add|Mul) computes with unsigned integers"):
         REMEDY.apply(File.of(model), TOOL)
 
 

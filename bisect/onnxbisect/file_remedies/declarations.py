@@ -21,7 +21,7 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import array_of, tensors
 from onnxbisect.model.facts import dims_of
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
-from onnxbisect.model.scopes import constant_names, every_node
+from onnxbisect.model.scopes import constant_names, domain_of, every_node, is_constant
 from onnxbisect.preflight import ToolLimits, contradict, type_text
 from onnxbisect.rewrites import NotApplicable
 
@@ -160,12 +160,14 @@ _SIGNED: Mapping[int, int] = {
 _ANY_INTEGER = frozenset(
     {
         "Cast", "Concat", "Constant", "DepthToSpace", "Equal", "Expand", "Flatten", "Gather", "GatherElements",
-        "GatherND", "Greater", "GreaterOrEqual", "Identity", "If", "Less", "LessOrEqual", "Loop", "Max", "Min", "Pad",
+        "GatherND", "Greater", "GreaterOrEqual", "Identity", "If", "Less", "LessOrEqual", "Max", "Min", "Pad",
         "ReduceMax", "ReduceMin", "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
         "Transpose", "Unsqueeze", "Where",
     }
 )
 # fmt: on
+#: Those whose results have a type of their own.
+_OF_OWN_TYPE = frozenset({"Cast", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Shape", "Size"})
 
 
 @file_remedy(
@@ -176,14 +178,14 @@ def unsigned_to_signed(file: File, limits: ToolLimits) -> RemediedFile:
     known = limits.probe_format.input_dtypes
     if known is not None and "uint8" in known:
         raise NotApplicable(f"{limits.tool} is known to take uint8")
-    unsigned = {name for name, kind in file.types.items() if kind.tensor_type.elem_type in _UNSIGNED}
-    unsigned |= {tensor.name for tensor in tensors(file.proto) if tensor.data_type in _UNSIGNED}
+    values = _values_of_unsigned(file)
     exact = True
     for node in every_node(file.proto):
-        if node.op_type not in _ANY_INTEGER and not unsigned.isdisjoint((*node.input, *node.output)):
+        taken = node.op_type in _ANY_INTEGER and not domain_of(node)
+        if not taken and not values.keys().isdisjoint((*node.input, *node.output)):
             raise NotApplicable(f"{node.op_type} computes with unsigned integers")
-        to = next((it.i for it in node.attribute if it.name == "to" and node.op_type == "Cast"), 0)
-        if to in _UNSIGNED and node.input[0] not in unsigned and not _counts_below(file, node.input[0], _UNSIGNED[to]):
+        to = _UNSIGNED.get(_cast_to(node))
+        if to is not None and values.get(node.input[0], to + 1) > to and not _counts_below(file, node.input[0], to):
             exact = False
     result, found, types = _retyped(file, _SIGNED)
     if not found:
@@ -193,6 +195,31 @@ def unsigned_to_signed(file: File, limits: ToolLimits) -> RemediedFile:
         sentence = english("unsigned tensors made signed, of inputs and outputs as well")
     exactness = Exactness.EXACT if exact else Exactness.DOMAIN
     return RemediedFile(proto=result, sentence=sentence, types=types, exactness=exactness)
+
+
+def _cast_to(node: onnx.NodeProto) -> int:
+    """The element type that a Cast makes; 0 for other ops."""
+    return next((it.i for it in node.attribute if it.name == "to" and node.op_type == "Cast"), 0)
+
+
+def _values_of_unsigned(file: File) -> dict[str, int]:
+    """How many values the type of each unsigned tensor has, by the tensor's name.
+
+    Within bodies, where types need not be declared, tensors are as those that they are made of.
+    """
+    types = {value.name: value.type for value in declared_values(file.proto)} | {**file.types}
+    dtypes = {name: kind.tensor_type.elem_type for name, kind in types.items()}
+    dtypes |= {tensor.name: tensor.data_type for tensor in tensors(file.proto)}
+    found = {name: _UNSIGNED[dtype] for name, dtype in dtypes.items() if dtype in _UNSIGNED}
+    for node in every_node(file.proto):
+        made = _UNSIGNED.get(_cast_to(node), 0)
+        if is_constant(node):
+            made = max((_UNSIGNED.get(it.t.data_type, 0) for it in node.attribute), default=0)
+        elif node.op_type not in _OF_OWN_TYPE:
+            made = max((found[name] for name in node.input if name in found), default=0)
+        if made:
+            found |= {name: max(made, found.get(name, 0)) for name in node.output}
+    return found
 
 
 def _counts_below(file: File, name: str, values: int) -> bool:
