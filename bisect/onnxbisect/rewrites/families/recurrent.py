@@ -128,9 +128,8 @@ def recurrent_lengths(at: Site) -> tuple[str, ...]:
             if backwards:
                 states = at.op("ReverseSequence", states, turn, time_axis=0, batch_axis=1)
             everywhere.append(reshape(at, states, [steps, 1, batch, hidden]))
-    return tuple(concat(at, it, axis) if it else "" for it, axis in ((everywhere, 1), (last, 0), ([], 0)))[
-        : len(outputs)
-    ]
+    made = [concat(at, it, axis) if it else "" for it, axis in ((everywhere, 1), (last, 0))]
+    return (*made, "")[: len(outputs)]
 
 
 def _half(at: Site, slot: int, number: int) -> str:
