@@ -7,7 +7,7 @@ import pytest
 
 from onnxbisect.diagnosis import CertificateStatus
 from onnxbisect.search import Plan
-from onnxbisect.search.answer_limit import pieces
+from onnxbisect.search.limits import pieces
 from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict

@@ -17,12 +17,11 @@ from onnxbisect.diagnosis import (
 )
 from onnxbisect.language import english
 from onnxbisect.search.context import REACH, like_groups_that_passed, passed_together
-from onnxbisect.search.cut_limits import sentence
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, components
 from onnxbisect.search.places import may_be_excused, rests_on_a_part, seen_to_fail
 from onnxbisect.search.search import SearchReplay
-from onnxbisect.search.state import Suspect
+from onnxbisect.search.state import Suspect, sentence
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status

@@ -8,9 +8,9 @@ not.
 from collections.abc import Sequence
 
 from onnxbisect.language import english
-from onnxbisect.search.answer_limit import too_large_to_answer
 from onnxbisect.search.atoms import Atoms, units_of
 from onnxbisect.search.context import FEW_UNITS, REACH, passed_together
+from onnxbisect.search.limits import too_large_to_answer
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone, occurrences

@@ -5,12 +5,11 @@ from itertools import combinations, islice
 
 from onnxbisect.language import english
 from onnxbisect.search.atoms import Atoms
-from onnxbisect.search.cut_limits import FEWEST_UNITS
 from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, apart, choices, components, occurrences, representative
 from onnxbisect.search.prior import Atom
-from onnxbisect.search.state import SearchState, Suspect
+from onnxbisect.search.state import FEWEST_UNITS, SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
