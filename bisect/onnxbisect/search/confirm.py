@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxbisect.language import english
-from onnxbisect.search.blame import Blame, without_others
 from onnxbisect.search.context import (
     FEW_UNITS,
     NEAR,
@@ -20,8 +19,7 @@ from onnxbisect.search.context import (
     other_contexts,
     place_with_most_neighbours,
 )
-from onnxbisect.search.kin import Kin, differing_in_constants, kin_among
-from onnxbisect.search.named_contexts import NamedContexts
+from onnxbisect.search.evidence import Blame, Kin, NamedContexts, differing_in_constants, kin_among, without_others
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, enough_to_show
 from onnxbisect.search.pattern import alone as alone_probe
