@@ -6,8 +6,8 @@ from functools import cached_property
 
 from onnxbisect.answer import Ask, Verdicts
 from onnxbisect.language import english
+from onnxbisect.search.pattern import first_wrong, unlisted_before
 from onnxbisect.search.state import SearchState, Suspect
-from onnxbisect.search.wrong_numbers import first_wrong, unlisted_before
 from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict

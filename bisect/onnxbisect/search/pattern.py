@@ -1,4 +1,6 @@
-"""Structure: where else in the model a culprit's pattern occurs, and which unit represents its variant."""
+"""Structure: where else in the model a culprit's pattern occurs, which unit represents its variant, and where numbers
+begin to be wrong.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import combinations, islice
@@ -175,4 +177,40 @@ def _matches(universe: Universe, part: Occurrence) -> list[Occurrence]:
                 extend({**placed, role: unit})
 
     extend({})
+    return found
+
+
+def first_wrong(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
+    """The wrong units of a probe that no other wrong unit feeds, directly or through units the log does not list.
+
+    A log that compares tensors with their reference values names one culprit and perhaps a hundred innocent ops: what
+    computes wrong values makes nearly everything behind it wrong. Only the first wrong ones are suspects.
+
+    An unlisted unit counts as wrong if something wrong feeds it, and as right otherwise: it propagates wrong numbers
+    and never starts them. Units listed as right, and the inputs of the probe, propagate nothing.
+    """
+    unknown = probe & ~wrong & ~right
+    fed = 0
+    layer = seen = wrong
+    while layer:
+        after = 0
+        for unit in members(layer):
+            after |= universe.successors[unit]
+        fed |= after
+        layer = after & unknown & ~seen
+        seen |= layer
+    return wrong & ~fed
+
+
+def unlisted_before(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
+    """The unlisted units upstream of where wrong numbers begin; one of them may have started them."""
+    unknown = probe & ~wrong & ~right
+    found = 0
+    layer = first_wrong(universe, probe, wrong, right)
+    while layer:
+        before = 0
+        for unit in members(layer):
+            before |= universe.predecessors[unit]
+        layer = before & unknown & ~found
+        found |= layer
     return found
