@@ -1,6 +1,5 @@
 """A diagnosis on a terminal, or those of several versions: shows the progress, and ends it properly on Ctrl-C."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from onnx_bisect.models import Source
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.report.history import history_document, history_sections
-from onnxbisect.report.text import as_markdown, terminal_lines
 from onnxbisect.terms import CallTerms, OtherValues, SearchTerms
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
@@ -20,7 +18,7 @@ from onnxbisect_backends.contract import Backend
 from onnxbisect_cli.exit_status import Interruption
 from onnxbisect_cli.parameters import ListFormat
 from onnxbisect_cli.progress import Shown
-from onnxbisect_cli.reports import terminal_width
+from onnxbisect_cli.speech import show_document
 
 #: Exit statuses of `regress`: the version of every change was found; some were not.
 FOUND, OPEN = 0, 3
@@ -139,13 +137,7 @@ def regress(search: SearchRequest, versions: VersionRange, form: ListFormat) -> 
     except KeyboardInterrupt:  # outside a search: during an installation, or between two searches
         print("onnx-bisect: interrupted; verdicts and installed versions are kept.", file=sys.stderr)
         return 130
-    match form:
-        case ListFormat.JSON:
-            print(json.dumps(history_document(history), indent=1))
-        case ListFormat.MD:
-            print(as_markdown(history_sections(history)), end="")
-        case ListFormat.TEXT:
-            print("\n".join(terminal_lines(history_sections(history), terminal_width())))
+    show_document(form, lambda: history_document(history), lambda _width: history_sections(history))
     if shown.interruption.number is not None:
         return shown.interruption.exit_code
     return FOUND if history.finished else OPEN

@@ -20,13 +20,13 @@ from onnxbisect.model.session import narrow_types
 from onnxbisect.model.versions import versions_changed
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, runnable_feeds
 from onnxbisect.report.compare import compare, compare_sections
-from onnxbisect.report.text import as_markdown, clip_left, plural, terminal_lines
+from onnxbisect.report.text import clip_left, plural
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli.parameters import ListFormat
-from onnxbisect_cli.reports import read, terminal_width
-from onnxbisect_cli.speech import say, show_table, spoken
+from onnxbisect_cli.reports import read
+from onnxbisect_cli.speech import say, show_document, show_table, spoken
 
 #: Most inner tensors that are listed.
 _MOST_SHOWN = 20
@@ -67,15 +67,7 @@ def run(request: CompareRequest, form: ListFormat) -> int:
 def compare_reports(before: Path, after: Path, form: ListFormat) -> int:
     """Print the comparison; returns the exit status, 1 if a culprit is new."""
     found = compare(read(before), read(after))
-    match form:
-        case ListFormat.JSON:
-            print(json.dumps(found, indent=1))
-        case ListFormat.MD:
-            with spoken():
-                print(as_markdown(compare_sections(found)), end="")
-        case ListFormat.TEXT:
-            with spoken():
-                print("\n".join(terminal_lines(compare_sections(found, terminal_width()), terminal_width())))
+    show_document(form, lambda: found, lambda width: compare_sections(found, width))
     return 1 if found["new"] else 0
 
 

@@ -34,9 +34,7 @@ def inspect_command(
     option: parameters.BackendOptions = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
-    form: Annotated[
-        parameters.InspectionFormat, typer.Option("--format", help="The form on standard output: text or JSON.")
-    ] = parameters.InspectionFormat.TEXT,
+    form: parameters.ListForm = parameters.ListFormat.TEXT,
     fail_on: Annotated[
         parameters.FailOn, typer.Option("--fail-on", help="Exit with status 1 if a finding is at least this severe.")
     ] = parameters.FailOn.NEVER,

@@ -1,19 +1,14 @@
 """`onnx-bisect inspect`: an overview of a model, with known problems for compilers."""
 
-import json
-import shutil
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-
-from rich.cells import cell_len, chop_cells, set_cell_size
+from collections.abc import Iterator
 
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
-from onnxbisect.preflight import Inspection, ModelModule, Severity, Tensor, inspection_document
-from onnxbisect.report.text import aligned, clean, clip, clip_left, plural
+from onnxbisect.preflight import Inspection, Severity, inspection_document
+from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, clip_left, listed, plural
 from onnxbisect.report.words import named
-from onnxbisect_cli.parameters import FailOn, InspectionFormat
-from onnxbisect_cli.speech import spoken
+from onnxbisect_cli.parameters import FailOn, ListFormat
+from onnxbisect_cli.speech import show_document
 
 #: Exit status if a finding is at least as severe as --fail-on.
 FINDINGS = 1
@@ -23,15 +18,9 @@ _NAMES = 3
 _TENSORS = 8
 
 
-def show(seen: Inspection, form: InspectionFormat, fail_on: FailOn) -> int:
+def show(seen: Inspection, form: ListFormat, fail_on: FailOn) -> int:
     """Print the inspection; returns the exit status."""
-    if form is InspectionFormat.JSON:
-        print(json.dumps(inspection_document(seen), indent=2))
-    else:
-        width = min(shutil.get_terminal_size(fallback=(100, 24)).columns, 120)
-        with spoken():
-            for line in lines(seen, width=max(width, 60)):
-                print(line)
+    show_document(form, lambda: inspection_document(seen), lambda width: _sections(seen, width), indent=2)
     if fail_on is FailOn.NEVER:
         return 0
     order = list(Severity)
@@ -39,84 +28,54 @@ def show(seen: Inspection, form: InspectionFormat, fail_on: FailOn) -> int:
     return FINDINGS if any(finding.severity in fails for finding in seen.findings) else 0
 
 
-def lines(seen: Inspection, *, width: int) -> Iterator[str]:
-    """The inspection in about `width` columns."""
-    yield clean(seen.name)
-    yield _fact("sha256", seen.sha256)
-    yield _fact(_("format"), f"IR {seen.ir_version}, opset {', '.join(f'{clean(d)} {v}' for d, v in seen.opsets)}")
-    if seen.producer:
-        yield _fact(_("made by"), clip(seen.producer, width - 13))
+def _sections(seen: Inspection, width: int) -> Iterator[Section]:
+    yield Heading(seen.name)
+    variants, units = plural(seen.variants, "variant"), plural(seen.units, "unit")
     size = [plural(seen.nodes, "node"), plural(seen.initializers, "initializer")]
     size += [plural(seen.functions, "local function")] if seen.functions else []
-    yield _fact(_("size"), _(", ").join(size))
-    variants, units = plural(seen.variants, "variant"), plural(seen.units, "unit")
-    yield _fact(_("questions"), _("{variants} among {units}", variants=variants, units=units))
-    yield _fact(_("known"), _("{tensors} that no input changes", tensors=plural(seen.known, "tensor")))
-    yield from _tensors(_("inputs"), seen.inputs, width)
-    yield from _tensors(_("outputs"), seen.outputs, width)
-    for note in seen.notes:
-        yield from _wrapped(_fact(_("note"), ""), translated(note), width)
-    yield ""
-    counts = [(sum(finding.severity is severity for finding in seen.findings), severity) for severity in Severity]
+    facts = [
+        Item("sha256", Quoted(seen.sha256)),
+        Item(_("format"), f"IR {seen.ir_version}, opset {', '.join(f'{d} {v}' for d, v in seen.opsets)}"),
+        *([Item(_("made by"), Quoted(seen.producer))] if seen.producer else []),
+        Item(_("size"), _(", ").join(size)),
+        Item(_("questions"), _("{variants} among {units}", variants=variants, units=units)),
+        Item(_("known"), _("{tensors} that no input changes", tensors=plural(seen.known, "tensor"))),
+    ]
+    for label, tensors in ((_("inputs"), seen.inputs), (_("outputs"), seen.outputs)):
+        for number, it in enumerate(tensors[:_TENSORS]):
+            facts.append(Item("" if number else label, Quoted(f"{clip_left(it.name, width // 2)}  {it.type}")))
+        if len(tensors) > _TENSORS:
+            facts.append(Item("", _("and {more} more", more=len(tensors) - _TENSORS)))
+    yield facts + [Item(_("note"), translated(note)) for note in seen.notes]
+
     counted = {
         Severity.ERROR: lambda count: plural(count, "error"),
         Severity.WARNING: lambda count: plural(count, "warning"),
         Severity.INFO: lambda count: plural(count, "remark"),
     }
+    counts = [(sum(finding.severity is severity for finding in seen.findings), severity) for severity in Severity]
     findings = _(", ").join(counted[it](count) for count, it in counts if count) or _("nothing found")
     if seen.target:
-        yield _("Preflight for {target}: {findings}", target=clean(seen.target), findings=findings)
+        yield Heading(_("Preflight for {target}: {findings}", target=seen.target, findings=findings), 2)
     else:
-        yield _("Preflight: {findings}", findings=findings)
+        yield Heading(_("Preflight: {findings}", findings=findings), 2)
     for finding in seen.findings:
-        yield ""
-        severity = set_cell_size(named(finding.severity), 8)
-        yield from _wrapped(f"  {severity} {finding.id}: ", phrase(finding.detail), width)
-        places = finding.nodes or finding.tensors
-        if places:
-            shown = ", ".join(clip_left(name, 60) for name in places[:_NAMES])
-            more = f" {_('and {more} more', more=len(places) - _NAMES)}" if len(places) > _NAMES else ""
-            yield from _wrapped(f"           {_('nodes') if finding.nodes else _('tensors')}: ", shown + more, width)
-        yield from _wrapped(f"           {_('why')}: ", translated(finding.why), width)
-        yield from _wrapped(f"           {_('fix')}: ", translated(finding.fix), width)
-    if seen.components:
-        yield ""
-        yield from _components(seen.components, width)
-    yield ""
-    rows = [(row.op, str(row.units), str(row.variants)) for row in seen.ops]
-    yield from aligned([(_("op"), _("units"), _("variants")), *rows], [width - 20, 8, 8], indent=0, right=(1, 2))
+        yield Heading(f"{named(finding.severity)}: {finding.id}", 3)
+        about = [phrase(finding.detail)]
+        if places := [clip_left(name, 60) for name in finding.nodes or finding.tensors]:
+            about.append(f"{_('nodes') if finding.nodes else _('tensors')}: {listed(places, _NAMES)}")
+        about += [f"{_('why')}: {translated(finding.why)}", f"{_('fix')}: {translated(finding.fix)}"]
+        yield [Item(sentence) for sentence in about]
 
-
-def _fact(label: str, text: str) -> str:
-    return f"  {set_cell_size(label, 10)} {text}"
-
-
-def _tensors(label: str, tensors: Sequence[Tensor], width: int) -> Iterator[str]:
-    for index, tensor in enumerate(tensors[:_TENSORS]):
-        head = label if index == 0 else ""
-        yield _fact(head, f"{clip_left(tensor.name, width // 2)}  {clip(tensor.type, width // 2)}")
-    if len(tensors) > _TENSORS:
-        yield _fact("", _("and {more} more", more=len(tensors) - _TENSORS))
-
-
-def _components(components: Sequence[ModelModule], width: int) -> list[str]:
-    """Each module, and its ops that depend on input data."""
-    rows = [(_("component"), _("nodes"), _("depends on the data of a run"))]
-    for component in components:
-        dynamic = ", ".join(f"{op} {count}" for op, count in component.dynamic)
-        settled = sum(count for _, count in component.settled)
-        same = _("{nodes} of shapes and branches, settled here", nodes=plural(settled, "node")) if settled else ""
-        rows.append((component.name, str(component.nodes), "; ".join(filter(None, [dynamic, same])) or "-"))
-    names = max(cell_len(clip(name, width // 3)) for name, *_rest in rows)
-    limits = [width // 3, 6, max(width - names - 10, 30)]
-    return [line.rstrip() for line in aligned(rows, limits, indent=0, right=(1,))]
-
-
-def _wrapped(head: str, text: str, width: int) -> Iterable[str]:
-    indent = " " * 11
-    if cell_len(text) > len(text):  # its characters are wide, and it has few spaces to break at
-        return [
-            head + part if number == 0 else indent + part
-            for number, part in enumerate(chop_cells(clean(text), width - 26))
-        ]
-    return textwrap.wrap(clean(text), width=width, initial_indent=head, subsequent_indent=indent) or [head.rstrip()]
+    if seen.components:  # each module, and its ops that depend on input data
+        rows: list[list[str | Quoted]] = []
+        for module in seen.components:
+            dynamic = [", ".join(f"{op} {count}" for op, count in module.dynamic)] if module.dynamic else []
+            settled = plural(sum(count for _op, count in module.settled), "node")
+            same = [_("{nodes} of shapes and branches, settled here", nodes=settled)] if module.settled else []
+            rows.append([Quoted(module.name), str(module.nodes), "; ".join([*dynamic, *same]) or "-"])
+        head = [_("component"), _("nodes"), _("depends on the data of a run")]
+        yield TextTable(head=head, rows=rows, limits=[width // 3, 6, 2 * width // 3 - 10], right=(1,), indent=0)
+    ops: list[list[str | Quoted]] = [[Quoted(row.op), str(row.units), str(row.variants)] for row in seen.ops]
+    head = [_("op"), _("units"), _("variants")]
+    yield TextTable(head=head, rows=ops, limits=[width - 20, 8, 8], right=(1, 2), indent=0)

@@ -44,13 +44,6 @@ class ListFormat(StrEnum):
     MD = "md"
 
 
-class InspectionFormat(StrEnum):
-    """The forms of an inspection on standard output."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 class FailOn(StrEnum):
     """The severity from which a finding gives exit status 1."""
 

@@ -21,7 +21,7 @@ from onnxbisect.report.terminal import lines
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import COMPILED, PROBE_NAME
 from onnxbisect_cli.parameters import Format
-from onnxbisect_cli.speech import say, spoken
+from onnxbisect_cli.speech import say, spoken, terminal_width
 
 _Cell = TypeVar("_Cell")
 
@@ -99,11 +99,6 @@ def write_parts(table: parts.PartsTable, out: Path, *, several: bool) -> None:
     for form in _OVERVIEWS:
         text = render_parts(table, form, several=several)
         put(out / f"parts.{form}", text.encode("utf-8", "backslashreplace"))
-
-
-def terminal_width() -> int:
-    """The terminal's width in columns, limited because wide lines are hard to read."""
-    return min(shutil.get_terminal_size(fallback=(100, 24)).columns, 140)
 
 
 def read(path: Path) -> Report:

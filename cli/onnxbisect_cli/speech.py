@@ -1,14 +1,20 @@
 """What the command line says to its user: the language (`--lang`, else the environment's), sentences and tables."""
 
+import json
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxbisect.language import LANGUAGES, named, of_environment, within
+from onnxbisect_cli.parameters import ListFormat
+
+if TYPE_CHECKING:
+    from onnxbisect.report.text import Section
 
 _ENDLESS = 1 << 20
 _chosen: ContextVar[str] = ContextVar("chosen", default="")
@@ -56,6 +62,32 @@ def spoken() -> Iterator[None]:
     """A block in which text is made for the user to read."""
     with within(_chosen.get() or of_environment()):
         yield
+
+
+def terminal_width() -> int:
+    """The terminal's width in columns, limited because wide lines are hard to read."""
+    return min(shutil.get_terminal_size(fallback=(100, 24)).columns, 140)
+
+
+def show_document(
+    form: ListFormat,
+    document: Callable[[], object],
+    sections: "Callable[[int], Iterable[Section]]",
+    *,
+    indent: int = 1,
+) -> None:
+    """Print a document as JSON, or its sections, which are chosen for a width in columns."""
+    from onnxbisect.report.text import as_markdown, terminal_lines  # which `--help` does not need
+
+    if form is ListFormat.JSON:
+        print(json.dumps(document(), indent=indent))
+        return
+    with spoken():
+        if form is ListFormat.MD:
+            print(as_markdown(sections(100)), end="")
+        else:
+            width = max(terminal_width(), 60)
+            print("\n".join(terminal_lines(sections(width), width)))
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

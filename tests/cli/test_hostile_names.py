@@ -54,6 +54,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("split", NAME, *REFUSES, "--no-cache", "-o", f"s{ESC}"),
         ("inspect", NAME),
         ("inspect", NAME, "--backend", "rknn"),
+        ("inspect", NAME, "--format", "md"),
         ("extract", NAME, "--nodes", f"/m{ESC}/Abs", "-o", f"e{ESC}.onnx"),
         ("extract", NAME, "--nodes", f"/n{ESC}/Abs", "-o", "e.onnx"),
         ("share", NAME, *REFUSES, "-o", f"shared{ESC}.onnx"),

@@ -185,6 +185,7 @@ def test_components_tell_what_depends_on_the_data(shell: Shell, written: str) ->
     assert (encoder["name"], encoder["dynamic"], encoder["settled"]) == ("encoder", [], [["Shape", 1]])
     assert (decoder["name"], decoder["dynamic"], decoder["settled"]) == ("decoder", [["NonZero", 1]], [])
     assert "NonZero 1" in shell.call("inspect", "parts.onnx").out
+    assert "| `decoder` | 1 | NonZero 1 |" in shell.call("inspect", "parts.onnx", "--format", "md").out
 
 
 def test_an_option_without_a_backend_is_a_mistake(shell: Shell) -> None:
@@ -249,6 +250,6 @@ def test_the_inspection_is_told_in_chinese(shell: Shell, seen: list[str]) -> Non
     net = save(shell, "g (float[2] x) => (float[2] y) { y = IsNaN(x) }")
     done = shell.call("--lang", "zh", "inspect", net, *seen)
     assert done.code == 0
-    assert "\n  大小       1 个节点" in done.out
+    assert "\n  大小    1 个节点" in done.out
     assert "办法: 替换它" in done.out
     assert done.out.splitlines()[-1].startswith("IsNaN ")

@@ -7,12 +7,13 @@ Sections of a document are chosen once, and shown as the lines of a terminal and
 """
 
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 
 from onnxbisect.language import _, counted
 
@@ -188,9 +189,9 @@ class Heading:
 
 @dataclass(frozen=True)
 class Item:
-    """A name, what is said of it, and what others said."""
+    """A name, what is said of it, and what others said; or a sentence alone."""
 
-    lead: Quoted
+    lead: str | Quoted
     sentence: str | Quoted = ""
     said: str = ""
 
@@ -204,6 +205,7 @@ class TextTable:
     limits: Sequence[int]
     right: Sequence[int] = ()
     keep_end: Sequence[int] = ()
+    indent: int = 2
 
 
 #: Strings are sentences, and lists of items belong together.
@@ -225,18 +227,33 @@ def terminal_lines(sections: Iterable[Section], width: int = 100) -> list[str]:
                 lines.append(clean(section.text))
             case TextTable():
                 cells = [[_text(cell) for cell in row] for row in (section.head, *section.rows)]
-                lines += aligned(cells, section.limits, right=section.right, keep_end=section.keep_end)
+                lines += aligned(
+                    cells, section.limits, indent=section.indent, right=section.right, keep_end=section.keep_end
+                )
             case items:
-                leads = max(cell_len(clean(item.lead.text)) for item in items)
+                leads = max(cell_len(clean(_text(item.lead))) for item in items)
+                indent = " " * (leads + 4 if leads <= _COLUMN else 6)
                 for item in items:
-                    lead, said = clean(item.lead.text), _text(item.sentence)
+                    lead, said = clean(_text(item.lead)), _text(item.sentence)
                     said = clean(said) if isinstance(item.sentence, str) else clip(said, 2 * width)
                     gap = f"{padded(lead, leads)}  " if leads <= _COLUMN else f"{lead}{': ' if said else ''}"
-                    lines.append(f"  {gap}{said}")
+                    lines += _folded(f"  {gap}{said}", width, indent)
                     if item.said:
-                        lines.append(clip(" " * (leads + 4 if leads <= _COLUMN else 6) + item.said, width))
+                        lines.append(clip(indent + item.said, width))
         before = section
     return [line.rstrip() for line in lines]
+
+
+def _folded(text: str, width: int, indent: str) -> list[str]:
+    """In lines of at most so many columns, the further ones indented; at any place in text of wide characters, which
+    has few spaces.
+    """
+    if cell_len(text) <= width:
+        return [text]
+    if cell_len(text) == len(text):
+        return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    first, *rest = chop_cells(text, width - len(indent))
+    return [first, *(indent + part for part in rest)]
 
 
 def as_markdown(sections: Iterable[Section]) -> str:
