@@ -1,6 +1,7 @@
 """Since which version a compiler refuses or takes each part of a model."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper
 
 import onnx_bisect
 from onnx_bisect import OptionError, VersionHistory
+from onnxbisect.language import CHINESE, within
 from onnxbisect.report.history import VersionedPart, changes, history_document, history_sections, next_version
 from onnxbisect.report.text import as_markdown, terminal_lines
 from onnxbisect_backends.toolchains import series
@@ -242,3 +244,26 @@ def test_a_version_without_an_answer_leaves_a_change_open() -> None:
     assert "refused since 1.2, 1.0 takes it (no answer from 1.1)" in "\n".join(
         terminal_lines(history_sections(history))
     )
+
+
+def test_a_history_is_told_in_chinese() -> None:
+    answers: list[dict[int, bool | None]] = [
+        {0: True, 1: None, 4: False, 5: True},
+        {0: None},
+        {0: True, 5: True},
+        {0: False},
+    ]
+    history = VersionHistory(
+        model="m.onnx",
+        compiler="tiny",
+        versions=("1.0", "1.1", "1.2", "1.3", "1.4", "1.5"),
+        parts=(VersionedPart(answers=answers[0]), *(VersionedPart(answers=it, ops=("Abs",)) for it in answers[1:])),
+        unusable={2: "It does not start."},
+        finished=False,
+        installs=1,
+        calls=3,
+    )
+    with within(CHINESE):
+        shown = "\n".join(terminal_lines(history_sections(history))).replace("It does not start.", "")
+    assert "自 1.4 起拒绝" in shown
+    assert not re.search("[a-z]{2,} [a-z]{2,}", shown)

@@ -10,12 +10,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from onnxbisect.finished import translated
+from onnxbisect.language import _, marked
 from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, plural
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/regress@1"
 
-_WORDS = {True: "yes", False: "no", None: "?"}
+_WORDS = {True: marked("yes"), False: marked("no"), None: "?"}
 
 #: The answers about one part by version number.
 Answers = Mapping[int, bool | None]
@@ -106,30 +108,40 @@ def history_sections(history: VersionHistory) -> Iterator[Section]:
     asked, names = history.asked, []
     for part in history.parts:
         ops = " + ".join(part.ops[:4]) + (" …" if len(part.ops) > 4 else "")
-        places = f", {part.places} places" if part.places > 1 else ""
-        names.append(Quoted(f"{ops} ({part.nodes[0]}{places})" if part.nodes else "the whole model"))
+        places = f", {plural(part.places, 'place')}" if part.places > 1 else ""
+        names.append(Quoted(f"{ops} ({part.nodes[0]}{places})" if part.nodes else _("the whole model")))
     yield Heading(
-        f"{history.model} on {history.compiler}, {history.versions[0]} to {history.versions[-1]}: "
-        f"{len(asked)} of {plural(len(history.versions), 'version')} asked, {plural(history.installs, 'install')}, "
-        f"{plural(history.calls, 'compiler call')}"
+        _(
+            "{model} on {compiler}, {first} to {last}: {asked} of {versions} asked, {installs}, {calls}",
+            model=history.model,
+            compiler=history.compiler,
+            first=history.versions[0],
+            last=history.versions[-1],
+            asked=len(asked),
+            versions=plural(len(history.versions), "version"),
+            installs=plural(history.installs, "install"),
+            calls=plural(history.calls, "compiler call"),
+        )
     )
     parts = list(zip(names, history.parts, strict=True))
     yield [Item(name, _since(history, part), part.message) for name, part in parts]
     yield TextTable(
         head=["", *(Quoted(history.versions[number]) for number in asked)],
         rows=[
-            [name, *(_WORDS[part.answers[number]] if number in part.answers else "" for number in asked)]
+            [name, *(_(_WORDS[part.answers[number]]) if number in part.answers else "" for number in asked)]
             for name, part in parts
         ],
         limits=[40, *(16 for _ in asked)],
     )
     for number, why in sorted(history.unusable.items()):
-        yield f"{history.versions[number]} could not be asked: {why}"
+        yield _("{version} could not be asked: {reason}", version=history.versions[number], reason=translated(why))
     if not history.finished:
-        yield "The search ended early: changes may lie elsewhere between the versions that are named."
+        yield _("The search ended early: changes may lie elsewhere between the versions that are named.")
     if unasked := len(history.versions) - len(asked) - len(history.unusable):
-        them = "1 version between them was" if unasked == 1 else f"{unasked} versions between them were"
-        yield f"{them} not asked; a change that was undone between them is not seen."
+        yield _(
+            "Not asked: {versions} between them; a change that was undone between them is not seen.",
+            versions=plural(unasked, "version"),
+        )
 
 
 def history_document(history: VersionHistory) -> dict[str, Any]:
@@ -168,19 +180,24 @@ def history_document(history: VersionHistory) -> dict[str, Any]:
 
 
 def _since(history: VersionHistory, part: VersionedPart) -> str:
-    changes = part.changes
-    if not changes:
+    if not part.changes:
         known = {answer for answer in part.answers.values() if answer is not None}
         if not known:
-            return "no version gave an answer"
-        return f"{'taken' if known == {True} else 'refused'} by every version that was asked"
+            return _("no version gave an answer")
+        return (
+            _("taken by every version that was asked")
+            if True in known
+            else _("refused by every version that was asked")
+        )
     sentences = []
-    for change in changes:
+    for change in part.changes:
         since, before = history.versions[change.after], history.versions[change.before]
-        words = ("taken", "refuses") if change.takes else ("refused", "takes")
-        sentence = f"{words[0]} since {since}, {before} {words[1]} it"
+        if change.takes:
+            sentence = _("taken since {since}, {before} refuses it", since=since, before=before)
+        else:
+            sentence = _("refused since {since}, {before} takes it", since=since, before=before)
         if between := history.versions[change.before + 1 : change.after]:
-            listed = between[0] if len(between) == 1 else f"{between[0]} to {between[-1]}"
-            sentence += f" (no answer from {listed})"
+            them = between[0] if len(between) == 1 else _("{first} to {last}", first=between[0], last=between[-1])
+            sentence += " " + _("(no answer from {versions})", versions=them)
         sentences.append(sentence)
-    return "; ".join(sentences)
+    return _("; ").join(sentences)
