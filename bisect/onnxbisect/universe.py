@@ -22,8 +22,9 @@ class Universe:
     output of unit `i`. `names[i]` are the names that a compiler's log may use for the unit: its node and the Constant
     nodes that belong to it. `tensors[i]` are the tensors that it makes. `required_producers[i]` are the units that a
     cut must include: the target accepts no graph input of their result's dtype or open size, or does not fold the
-    constants that they make. `doubted` are units that are to be left out first, without which the rest is expected to
-    compile.
+    constants that they make. `size_makers[i]` are those that make an input of open size, where the target needs static
+    shapes: no cut runs behind them. `doubted` are units that are to be left out first, without which the rest is
+    expected to compile.
     `valueless[i]` is equal for units whose variants differ in nothing but the values of constants.
     `weights[i]` are the bytes of the stored constants that unit `i` reads; empty where no model gives them.
     """
@@ -35,6 +36,7 @@ class Universe:
     tensors: tuple[tuple[str, ...], ...]
     successors: tuple[UnitSet, ...]
     required_producers: Mapping[int, UnitSet] = field(default_factory=dict)
+    size_makers: Mapping[int, UnitSet] = field(default_factory=dict)
     #: `solo` without the weights, where it tells units apart by these, too; otherwise empty.
     weightless: tuple[int, ...] = ()
     valueless: tuple[int, ...] = ()
@@ -71,6 +73,14 @@ class Universe:
             added = along & ~grown & ~without
             grown |= added
         return grown
+
+    def impossible_without(self, missing: UnitSet) -> UnitSet:
+        """The units that no probe without these can hold: only these give some of their inputs a size."""
+        found = 0
+        for unit, along in sorted(self.required_producers.items()) if self.size_makers else ():
+            if self.size_makers.get(unit, 0) & missing or along & found:
+                found |= 1 << unit
+        return found & ~missing
 
     @cached_property
     def _requiring(self) -> UnitSet:

@@ -1,13 +1,19 @@
 """Sizes that depend on values of inputs have no number in any piece: what one run gave holds for its inputs only."""
 
+import random
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from onnx import parser
 
 from onnxbisect.cut import Cutter
+from onnxbisect.diagnosis import CertificateStatus
 from onnxbisect.model import Model, load
 from onnxbisect.model.facts import fixed_dims
+from onnxbisect.unitset import UnitSet, members, of, union
+from onnxbisect.verdict import Kind, Status, Verdict
+from support.engine.worlds import World, all_found, universe
 
 
 def loaded(folder: Path, text: str) -> Model:
@@ -113,3 +119,53 @@ def test_a_size_that_no_value_changes_is_a_number(tmp_path: Path, case: str) -> 
     model = loaded(tmp_path, f"({inputs}) => ({result}) <{stored}> {{ {body} }}")
     assert fixed_dims(model.types["v"]) == tuple(dims)
     assert "v" not in model.data_dependent
+
+
+@dataclass
+class StaticTarget(World):
+    """A compiler that a cut behind an open size does not even reach."""
+
+    def compile(self, units: UnitSet) -> Verdict:
+        makers = union(self.universe.size_makers.get(unit, 0) for unit in members(units))
+        if makers & ~units:
+            return Verdict(status=Status.UNRESOLVED, kind=Kind.INVALID, message="could not be cut")
+        return super().compile(units)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_refused_op_gives_its_size_is_not_asked_without_it(seed: int) -> None:
+    """Behind it nothing can be known, and every other culprit is found as in a model without open sizes."""
+    chance = random.Random(seed)
+    count = 60
+    edges = {(unit, unit + 1) for unit in range(count - 1)}
+    edges |= {(chance.randrange(max(0, unit - 9), unit), unit) for unit in range(2, count) if chance.random() < 0.3}
+    first = chance.randrange(20, 40)
+    opened = {first}  # a unit behind them takes their size, or gives its result one of its own
+    makers: dict[int, UnitSet] = {}
+    for unit in range(first + 1, count):
+        read = of(one for one, other in edges if other == unit and one in opened)
+        if read:
+            makers[unit] = read
+            if chance.random() < 0.7:
+                opened.add(unit)
+    ops = random.Random(seed + 1000).sample([*range(1, 12)] * 6, count)
+    variants = [0 if unit == first else op for unit, op in enumerate(ops)]
+    model = replace(universe(variants, sorted(edges)), size_makers=makers)
+    required: dict[int, UnitSet] = {}
+    for unit, read in sorted(makers.items()):
+        required[unit] = read | union(required.get(it, 0) for it in members(read))
+    model = replace(model, required_producers=required)
+    behind = of(unit for unit, along in required.items() if along >> first & 1)
+    bad = variants[chance.choice([unit for unit in range(count) if unit != first and not behind >> unit & 1])]
+    refused = [unit for unit, variant in enumerate(variants) if variant in (0, bad)]
+
+    target = StaticTarget(model, lambda units: any(units >> unit & 1 for unit in refused))
+    step = target.diagnose()
+    found = all_found(step)
+    assert {1 << unit for unit in refused if not behind >> unit & 1} <= found <= {1 << unit for unit in refused}
+    certificate = step.diagnosis.certificate
+    unknown = behind & ~of(refused)
+    assert certificate.status is (CertificateStatus.BOUNDED if unknown else CertificateStatus.PROVEN)
+    assert any("could not be asked without" in it for it in certificate.unknown) == bool(unknown)
+    assert step.diagnosis.remainder == model.everything & ~behind & ~of(refused)
+    assert target.calls <= 20

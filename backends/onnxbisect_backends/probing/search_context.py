@@ -323,7 +323,13 @@ def search_context(
     known = cut.split_variants(model.universe, _special_units(model, description))
     required = cut.producers_required_by_type(model, description.probe_format, static=description.needs_static)
     doubted = of(model.unit_of_node[name] for name in loaded.doubted if name in model.unit_of_node)
-    universe = replace(known, required_producers=required, advertised=description.ops, doubted=doubted)
+    universe = replace(
+        known,
+        required_producers=required,
+        size_makers=cut.makers_of_open_sizes(model) if description.needs_static else {},
+        advertised=description.ops,
+        doubted=doubted,
+    )
     if not description.probe_format.folds:
         constant = cut.producers_of_constants(model)
         required = {it: required.get(it, 0) | constant.get(it, 0) for it in sorted({*required, *constant})}

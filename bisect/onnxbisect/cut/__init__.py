@@ -9,6 +9,7 @@ from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, cut_modules, units_between, units_of_nodes
 from onnxbisect.cut.output_guard import split_variants, touching, unguarded_outputs
 from onnxbisect.cut.required_producers import (
+    makers_of_open_sizes,
     producers_of_constants,
     producers_required_by_type,
     split_variants_by_producers,
@@ -21,6 +22,7 @@ __all__ = [
     "as_written",
     "cut_between",
     "cut_modules",
+    "makers_of_open_sizes",
     "producers_of_constants",
     "producers_required_by_type",
     "same_but_for_names",

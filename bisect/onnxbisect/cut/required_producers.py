@@ -15,7 +15,7 @@ from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect.unitset import UnitSet, members
+from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
 
 
@@ -30,7 +30,7 @@ def producers_required_by_type(
     counts; tensors of unknown type are assumed to be accepted.
     """
     dtypes = probe_format.input_dtypes
-    open_sizes = frozenset(model.data_dependent if static else ())
+    open_sizes = _of_open_size(model) if static else frozenset()
     if dtypes is None and probe_format.empty_inputs and not open_sizes:
         return {}
     wiring = read_wiring(model)
@@ -43,7 +43,7 @@ def producers_required_by_type(
         and (
             (dtypes is not None and runtime_dtype(kind) not in dtypes)
             or (not probe_format.empty_inputs and is_empty(kind))
-            or (name in open_sizes and is_unbound(kind))
+            or name in open_sizes
         )
     }
     needs: dict[int, UnitSet] = {}
@@ -56,6 +56,20 @@ def producers_required_by_type(
         if along:
             needs[unit] = along
     return needs
+
+
+def makers_of_open_sizes(model: Model) -> Mapping[int, UnitSet]:
+    """For each unit that reads tensors whose size depends on values, the units that make them."""
+    wiring, open_sizes = read_wiring(model), _of_open_size(model)
+    makers = (of(wiring.maker[name] for name in taken if name in open_sizes) for taken in wiring.boundary)
+    return {unit: units for unit, units in enumerate(makers) if units}
+
+
+def _of_open_size(model: Model) -> frozenset[str]:
+    """The tensors that nodes make and of which only values of the model's inputs decide a dimension."""
+    maker = read_wiring(model).maker
+    names = (it for it in model.data_dependent if it in maker and it in model.types and it not in model.known)
+    return frozenset(name for name in names if is_unbound(model.types[name]))
 
 
 def producers_of_constants(model: Model) -> Mapping[int, UnitSet]:

@@ -97,7 +97,7 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
         ),
         certificate=_certificate(universe, oracle, search, recheck, culprits, record, excusable),
         remainder=search.remainder,
-        unresolved=search.state.unresolved,
+        unresolved=search.state.unresolved | search.state.impossible,
         flaky=record.flaky,
     )
 
@@ -316,6 +316,15 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
             english("No probe gave an answer about {units}: {reason}.", units=units, reason=reason)
             if reason
             else english("No probe gave an answer about {units}.", units=units)
+        )
+    if impossible := search.state.impossible:
+        makers = union(universe.size_makers.get(unit, 0) for unit in members(impossible)) & ~impossible
+        unknown.append(
+            english(
+                "{units} could not be asked without {ops}: what it computes decides the sizes of their inputs.",
+                units=_units(size(impossible)),
+                ops=", ".join(sorted({universe.op[unit] for unit in members(makers)})),
+            )
         )
     if search.state.capacity and not search.state.limits:
         unknown.append(

@@ -106,7 +106,7 @@ def unseen_in_place(
     """
     singles = [suspect for suspect in state.suspects if suspect.single and not (suspect.contested or suspect.like)]
     everywhere = union(suspect.everywhere for suspect in state.suspects if suspect.single and not suspect.contested)
-    unanswered = state.unresolved & ~state.not_known
+    unanswered = state.unresolved & ~state.not_known | state.impossible
     near = [
         universe.ball(suspect.units, REACH, remainder | suspect.units) | universe.neighbours(suspect.units) & unanswered
         for suspect in singles

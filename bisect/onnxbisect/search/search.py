@@ -1,7 +1,8 @@
 """The whole search, replayed from the start each time: find, confirm, prove."""
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 
 from onnxbisect.language import english
 from onnxbisect.search.atoms import cut_induced_failures
@@ -163,8 +164,10 @@ class SearchReplay:
         if self._brief and len(ways) > 1:
             ways, self.state.exhaustive, self.state.cut_short = ways[:1], False, True
         proof: list[UnitSet] = []
-        for broken in ways:
-            region = self._universe.everything & ~broken & ~self.state.unresolved
+        impossible = [self._universe.impossible_without(broken) for broken in ways]
+        self.state.impossible = reduce(and_, impossible, self._universe.everything)
+        for broken, beyond in zip(ways, impossible, strict=True):
+            region = self._universe.everything & ~broken & ~self.state.unresolved & ~beyond
             self.state.masked = broken
             if (smaller := self._smaller(region)) is not None:
                 return smaller

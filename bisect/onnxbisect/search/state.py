@@ -215,6 +215,8 @@ class SearchState:
     unresolved: UnitSet = 0
     #: Those of `unresolved` whose variant the recorded profile of a compiler lacks.
     not_known: UnitSet = 0
+    #: Units that no probe without the culprits can hold (`Universe.impossible_without`).
+    impossible: UnitSet = 0
     #: Units of a remainder that failed although it passed with more around it.
     contradicted: UnitSet = 0
     #: The largest passing set once the model is too large as a whole; from then on pieces of at most half its size are
