@@ -20,6 +20,7 @@ from onnxbisect.file_remedies.ranks import USUAL_RANK, few_dimensions, lower_ran
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 from onnxbisect.file_remedies.removal import (
     bound_masks,
+    drop_empty_tensors,
     fold_constants,
     low_masks,
     neutral_factors,
@@ -55,6 +56,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     remove_nan_guards,
     bound_masks,
     remove_neutral_factors,
+    drop_empty_tensors,
     remove_copies,
     fold_constants,
     form.densify,

@@ -1,4 +1,4 @@
-"""What a file can do without: nodes that no input changes, copies, guards against NaN, factors of 1, very low masks."""
+"""What a file can do without: nodes that no input changes, empty tensors, copies, guards, factors of 1, low masks."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -32,6 +32,8 @@ from onnxbisect.rewrites.apply import trace
 _LARGEST, _MOST = 16 << 20, 256 << 20
 #: Elements of the largest factor that is looked at.
 _LARGEST_FACTOR = 1 << 20
+#: They return their first input where there are no updates.
+_SCATTERING = ("Scatter", "ScatterElements", "ScatterND")
 #: Their outputs stand for quantised weights, which must not be stored as floats.
 _QUANTISERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
@@ -82,6 +84,39 @@ def fold_constants(file: File, limits: ToolLimits) -> RemediedFile:
         else english("{nodes} removed that compute nothing for the outputs", nodes=nodes)
     )
     return RemediedFile(proto=result, sentence=sentence)
+
+
+@file_remedy("drop-empty-tensors", answers="zero-size-dim")
+def drop_empty_tensors(file: File, limits: ToolLimits) -> RemediedFile:
+    """Tensors without elements: left out of Concat, and what they would be scattered into taken as it is."""
+    graph, facts = file.proto.graph, file.facts
+
+    def empty(name: str) -> bool:
+        return 0 in (facts.shape(name) or ())
+
+    joined: dict[int, list[str]] = {}
+    same: dict[int, str] = {}
+    for index, node in enumerate(graph.node):
+        if domain_of(node) or not any(map(empty, node.input)) or empty(node.output[0]):
+            continue
+        if node.op_type == "Concat":
+            joined[index] = [name for name in node.input if not empty(name)]
+        elif node.op_type in _SCATTERING and empty(node.input[2]):
+            same[index] = node.input[0]
+    same |= {index: names[0] for index, names in joined.items() if len(names) == 1}
+    if not joined and not same:
+        raise NotApplicable("no Concat or scatter reads a tensor without elements beside others")
+    result = copied(file.proto)
+    for index, names in joined.items():
+        del result.graph.node[index].input[:]
+        result.graph.node[index].input.extend(names)
+    result = _without(file.after(result), same)
+    unread = {name for index in joined.keys() | same.keys() for name in graph.node[index].input}
+    drop_unread(result.graph, unread)
+    number = len({name for name in unread if empty(name)})
+    return RemediedFile(
+        proto=result, sentence=english("{tensors} without elements left out", tensors=count(number, "tensor"))
+    )
 
 
 @file_remedy("remove-copies", answers="no-op-node")
