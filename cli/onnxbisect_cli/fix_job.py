@@ -24,7 +24,7 @@ from onnxbisect_cli import bisection
 from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.parameters import demand_folder
 from onnxbisect_cli.progress import Shown
-from onnxbisect_cli.speech import say, spoken
+from onnxbisect_cli.speech import say, spoken, terminal_width
 
 #: Exit statuses: the repaired model compiles; culprits are left; the compiler gave no answer.
 COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
@@ -62,7 +62,7 @@ def run(request: FixRequest) -> int:
         )
     with spoken():
         *others, last = result.write(folder)
-        print("\n".join(lines(result.document)))
+        print("\n".join(lines(result.document, width=terminal_width())) + "\n")
         print(
             clean(
                 _("{folder} holds {files} and {last}.", folder=f"{folder}{os.sep}", files=", ".join(others), last=last)
@@ -119,5 +119,5 @@ def _plan(request: FixRequest) -> int:
         else:
             advisor = Advisor(before, installed().rules, request.terms.allow)
             advisor.add_places(before)
-            print("\n".join(plan_lines(advisor.advise(), advisor.left(before), files)))
+            print("\n".join(plan_lines(advisor.advise(), advisor.left(before), files, width=terminal_width())))
     return _exit_code(before) if interruption.number is None else interruption.exit_code

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
 from onnxbisect.preflight import Inspection, Severity, inspection_document
-from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, clip_left, listed, plural
+from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, below, clip_left, listed, plural
 from onnxbisect.report.words import named
 from onnxbisect_cli.parameters import FailOn, ListFormat
 from onnxbisect_cli.speech import show_document
@@ -42,8 +42,7 @@ def _sections(seen: Inspection, width: int) -> Iterator[Section]:
         Item(_("known"), _("{tensors} that no input changes", tensors=plural(seen.known, "tensor"))),
     ]
     for label, tensors in ((_("inputs"), seen.inputs), (_("outputs"), seen.outputs)):
-        for number, it in enumerate(tensors[:_TENSORS]):
-            facts.append(Item("" if number else label, Quoted(f"{clip_left(it.name, width // 2)}  {it.type}")))
+        facts += below(label, [Quoted(f"{clip_left(it.name, width // 2)}  {it.type}") for it in tensors[:_TENSORS]])
         if len(tensors) > _TENSORS:
             facts.append(Item("", _("and {more} more", more=len(tensors) - _TENSORS)))
     yield facts + [Item(_("note"), translated(note)) for note in seen.notes]

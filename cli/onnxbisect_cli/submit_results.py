@@ -16,7 +16,7 @@ from onnxbisect.report.text import clean
 from onnxbisect.verdict import Status
 from onnxbisect_cli.parameters import Format
 from onnxbisect_cli.reports import exit_code, relabelled, render, render_overview, write_files, write_overview
-from onnxbisect_cli.speech import say, spoken
+from onnxbisect_cli.speech import say, spoken, terminal_width
 
 
 def show(
@@ -100,7 +100,7 @@ def show_repairs(
             codes[label] = _CODES[Status(repair.document.verdict)]
             if verbose:
                 with spoken():
-                    print("\n" + "\n".join(lines(repair.document)))
+                    print("\n" + "\n".join(lines(repair.document, width=terminal_width())) + "\n")
             if folder is not None:
                 names = repair.write(folder / "repair")
                 if REPAIRED in names:

@@ -116,7 +116,7 @@ def test_untouched_nodes_and_metadata_are_the_same_bytes(shell: Shell) -> None:
     done = shell.call("fix", name, *refusing("Abs"))
     assert done.code == 0
     assert "    net.py:7  line of Abs_1\n" in done.out
-    assert "From `net.py:7  line of Abs_1`." in (shell.folder / "repair" / "repair.md").read_text()
+    assert "compiles: `net.py:7  line of Abs_1`\n" in (shell.folder / "repair" / "repair.md").read_text()
     after = onnx.load(shell.folder / "repair" / "repaired.onnx").graph.node
     new = [node.SerializeToString() for node in after]
     assert all(node.SerializeToString() in new for node in model.graph.node if node.op_type != "Abs")

@@ -1,9 +1,10 @@
-"""A repair in words: the lines of the terminal, and `repair.md`."""
+"""A repair in words: what `fix` prints, and `repair.md`, which begins with the same and goes on with the details."""
 
 import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.finished import clauses, phrase, translated
@@ -14,10 +15,25 @@ from onnxbisect.remedies.candidate import Advice
 from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
 from onnxbisect.report import words
 from onnxbisect.report.culprit_words import with_count
-from onnxbisect.report.text import aligned, clean, clip, code, fence, plain, plural, table
+from onnxbisect.report.text import (
+    Code,
+    Heading,
+    Item,
+    Quoted,
+    Section,
+    TextTable,
+    as_markdown,
+    below,
+    clean,
+    clip,
+    plural,
+    quoted,
+    terminal_lines,
+)
 from onnxbisect.verdict import Status
 
-#: Most ops named for a replacement, and most places named for a culprit.
+_NARROW = 60
+#: Most ops named for a replacement, and most culprits that other options take.
 _MOST = 6
 #: Most lines of source named for a culprit.
 _LINES = 3
@@ -95,89 +111,129 @@ def left_groups(left: Iterable[LeftRow]) -> list[list[LeftRow]]:
     return list(found.values())
 
 
-def lines(document: RepairDocument) -> list[str]:
-    """One line for each culprit op and its remedy, then what is left, then the outcome."""
-    changed = groups(document.changes)
-    rows = _columns([_cells(group) for group in changed])
-    shown: list[str] = []
-    for row, group in zip(rows, changed, strict=True):
-        shown += [row, *(f"    {clip(line, 200)}" for line in sources(it.source for it in group))]
-    for stay in left_groups(document.left):
-        head, *reasons = _staying(stay[0].ops, len(stay), stay[0].reasons)
-        lines_ = [f"    {clip(line, 200)}" for line in sources(line for it in stay for line in it.sources)]
-        shown += [head, *lines_, *reasons]
-    others = [_("With {options}: {outcome}", options=called(it), outcome=outcome(it)) for it in document.alternatives]
-    return [*shown, *([""] if shown else []), headline(document), *numbers(document), *_permitted(document), *others]
+def lines(document: RepairDocument, *, width: int = 100) -> list[str]:
+    """What `fix` prints, in about `width` columns."""
+    return terminal_lines(_sections(document), max(width, _NARROW))
 
 
-def _permitted(document: RepairDocument) -> list[str]:
-    """What `--allow` would change about what is left."""
-    beyond = [it.allow for it in document.left if it.allow is not None]
-    if not beyond:
-        return []
-    most, places = max(beyond, key=list(Exactness).index), plural(len(beyond), "place")
-    return [
-        _("With --allow {exactness}, rules would be tried for what is left at {places}.", exactness=most, places=places)
+def markdown(document: RepairDocument) -> str:
+    """`repair.md`: what `fix` prints, and the details."""
+    return as_markdown(chain(_sections(document), _details(document)))
+
+
+def _sections(document: RepairDocument) -> Iterator[Section]:
+    """The outcome, what was changed, what is left, and what other options do."""
+    yield Heading(headline(document))
+    yield from numbers(document)
+    if document.input_shapes:
+        shapes = ", ".join(f"{name} as {list(dims)}" for name, dims in document.input_shapes.items())
+        yield _("Proven only for the inputs {shapes}; other shapes may not work.", shapes=shapes)
+    if document.input_values:
+        values = ", ".join(f"{name} is {clip(str(it), 200)}" for name, it in document.input_values.items())
+        yield _("Constants in place of inputs, as they were bound: {values}.", values=values)
+    changes = [_changed(group) for group in groups(document.changes)]
+    if file := document.file_change:
+        sentence = f"{clauses(file.sentence)} ({words.named(file.exactness)})"
+        changes.insert(0, Item(_("the whole file"), sentence))
+    if changes:
+        yield Heading(_("What was changed"), 2)
+        yield changes
+    if document.left:
+        yield Heading(_("What is left"), 2)
+        beyond = [it.allow for it in document.left if it.allow is not None]
+        if beyond:
+            yield _(
+                "With --allow {exactness}, rules would be tried for what is left at {places}.",
+                exactness=max(beyond, key=list(Exactness).index),
+                places=plural(len(beyond), "place"),
+            )
+        yield from _staying(document.left)
+    if document.alternatives:
+        yield Heading(_("The model as it was, with other options"), 2)
+        yield [Item(Quoted(called(it)), outcome(it)) for it in document.alternatives]
+
+
+def _changed(group: Sequence[Change]) -> Item:
+    first = group[0]
+    worst = max((it for change in group for it in change.differences), key=lambda it: it.absolute, default=None)
+    said = [
+        " + ".join(rule.id for rule in first.rules),
+        words.named(first.exactness),
+        _("difference {size}", size="0" if worst is None else _apart(worst)),
+        _("compiles") if first.compiles else _("not seen to compile"),
     ]
+    named = f"{_times(clip(first.op, 40), len(group))} → {_ops(first)}"
+    return Item(named, _(", ").join(said), _sources(it.source for it in group))
 
 
-def sources(lines: Iterable[str]) -> list[str]:
+def _staying(left: Iterable[LeftRow]) -> Iterator[Section]:
+    for stay in left_groups(left):
+        first = stay[0]
+        yield Heading(_times(clip(" → ".join(first.ops), 80), len(stay)), 3)
+        yield [
+            Item(_("at"), quoted([name for it in stay for name in it.nodes])),
+            Item(_("the compiler"), Quoted(first.message) if first.message else _("says nothing")),
+            *below(_("from"), map(Quoted, _sources(line for it in stay for line in it.sources))),
+            *below(_("no remedy"), map(phrase, first.reasons)),
+        ]
+
+
+def _sources(lines: Iterable[str]) -> list[str]:
     """Each line of source once, with the number of nodes that came from it where there are several."""
     counts = Counter(line for line in lines if line)
     shown = [with_count(line, count) for line, count in counts.items()]
     return [*shown[:_LINES], *([_("and {count} more lines", count=len(shown) - _LINES)] if len(shown) > _LINES else [])]
 
 
-def markdown(document: RepairDocument) -> str:
-    """`repair.md`."""
-    parts = [f"# {plain(headline(document))}", *map(plain, numbers(document))]
-    if document.input_shapes:
-        shapes = ", ".join(f"{code(name)} as {list(dims)}" for name, dims in document.input_shapes.items())
-        parts.append(_("Proven only for the inputs {shapes}; other shapes may not work.", shapes=shapes))
-    if document.input_values:
-        values = ", ".join(f"{code(name)} is {clip(str(it), 200)}" for name, it in document.input_values.items())
-        parts.append(_("Constants in place of inputs, as they were bound: {values}.", values=values))
-    if document.file_change is not None:
-        change = document.file_change
-        parts += [
-            f"## {_('What was changed in the whole file')}",
-            f"{plain(clauses(change.sentence))} ({words.named(change.exactness)}).",
-        ]
+def _details(document: RepairDocument) -> Iterator[Section]:
+    """Each replacement before and after, what was given up, and each output."""
     if document.changes:
-        head = (_("culprit"), _("places"), _("remedy"), _("exactness"), _("largest difference"), _("compiles"))
-        rows = []
-        for group in groups(document.changes):
-            op, gives, exactness, apart, compiles = _cells(group, count=False)
-            rules = ", ".join(code(rule.id, cell=True) for rule in group[0].rules)
-            rows.append((op, str(len(group)), f"{rules}: {plain(gives)}", exactness, apart, compiles))
-        parts += [f"## {_('What was changed')}", table(head, rows)]
-        parts += [part for group in groups(document.changes) for part in _about(group, document.computes_in)]
-    if document.left:
-        parts += [f"## {_('What is left')}", *_permitted(document)]
-        parts += [part for stay in left_groups(document.left) for part in _stays(stay)]
-    if document.alternatives:
-        cells_ = [(code(called(it), cell=True), plain(outcome(it))) for it in document.alternatives]
-        title = _("The model as it was, with other options")
-        parts += [f"## {title}", table((_("options"), _("the compiler")), cells_)]
+        yield Heading(_("Each replacement"), 2)
+    for group in groups(document.changes):
+        first = group[0]
+        yield Heading(f"{first.op} → {_ops(first)}", 3)
+        facts: list[Item] = []
+        for rule in first.rules:
+            promise = [phrase(rule.bound), rule.domain and _("for {domain}", domain=phrase(rule.domain))]
+            promised = f" ({'; '.join(filter(None, promise))})" if any(promise) else ""
+            exactness = _("It is {exactness}.", exactness=f"{words.named(rule.exactness)}{promised}")
+            facts += [
+                Item(Quoted(rule.id, rule.source), f"{translated(rule.summary)} {exactness}"),
+                Item(_("in PyTorch, before the export"), Quoted(rule.pytorch)),
+            ]
+        facts.append(Item(_("at"), quoted([it.node for it in group])))
+        low = max((it for change in group for it in change.low), key=lambda it: it.absolute, default=None)
+        if low is not None:
+            computed = _(
+                "Computed in {type}, as the target does, it differs by at most {size}.",
+                type=document.computes_in,
+                size=_apart(low),
+            )
+            facts.append(Item(computed))
+        yield facts
+        before = (f"- {_line(row)}" for row in (*first.removed, first.before))
+        yield Code([*before, *(f"+ {_line(row)}" for row in first.after)], "diff")
     if document.struck:
-        rows_ = [(code(it.node, cell=True), ", ".join(it.rules), plain(phrase(it.reason))) for it in document.struck]
-        title = _("What was tried and given up")
-        parts += [f"## {title}", table((_("node"), _("rule"), _("reason")), rows_)]
+        yield Heading(_("What was tried and given up"), 2)
+        yield TextTable(
+            head=[_("node"), _("rule"), _("reason")],
+            rows=[[Quoted(it.node), ", ".join(it.rules), phrase(it.reason)] for it in document.struck],
+            limits=[40, 40, 200],
+            keep_end=(0,),
+        )
     if document.outputs:
-        cells = [
-            (code(it.output, cell=True), _apart(it), f"{it.relative:.3g}", str(it.elements)) for it in document.outputs
-        ]
-        allowed = document.outputs_allowed
-        parts += [
-            "## " + _("The model's outputs"),
-            table((_("output"), _("largest difference"), _("relative"), _("numbers compared")), cells),
-            _(
-                "Allowed: {absolute} + {relative} times the largest magnitude of an output.",
-                absolute=f"{allowed.absolute:g}",
-                relative=f"{allowed.relative:g}",
-            ),
-        ]
-    return "\n\n".join(parts) + "\n"
+        yield Heading(_("The model's outputs"), 2)
+        yield TextTable(
+            head=[_("output"), _("largest difference"), _("relative"), _("numbers compared")],
+            rows=[[Quoted(it.output), _apart(it), f"{it.relative:.3g}", str(it.elements)] for it in document.outputs],
+            limits=[40, 20, 12, 20],
+            keep_end=(0,),
+        )
+        yield _(
+            "Allowed: {absolute} + {relative} times the largest magnitude of an output.",
+            absolute=f"{document.outputs_allowed.absolute:g}",
+            relative=f"{document.outputs_allowed.relative:g}",
+        )
 
 
 def called(row: AlternativeRow) -> str:
@@ -199,81 +255,28 @@ def outcome(row: AlternativeRow) -> str:
     return _("{what}: {them}", what=counted, them=", ".join(taken[:_MOST])) if taken else counted
 
 
-def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = ()) -> list[str]:
-    """What would be tried: changes of the whole file, by their sentences, then a line for each culprit op."""
-    counts: dict[tuple[str, ...], int] = {}
+def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = (), *, width: int = 100) -> list[str]:
+    """What would be tried: changes of the whole file, then each culprit op."""
+    return terminal_lines(_plan(advice, left, files), max(width, _NARROW))
+
+
+def _plan(advice: Advice, left: Iterable[Left], files: Sequence[str]) -> Iterator[Section]:
     asked = {it.question for it in advice.questions}
+    counts: Counter[tuple[str, str, str]] = Counter()
     for it in advice.chosen:
         seen = _("asked first") if it.question in asked else _("seen to pass")
-        key = (it.op, f"→ {', '.join(it.gives) or _('a constant')}", it.name, words.named(it.exactness), seen)
-        counts[key] = counts.get(key, 0) + 1
-    rows = [(_times(clip(op, 40), count), *rest) for (op, *rest), count in counts.items()]
+        said = _(", ").join([it.name, words.named(it.exactness), seen])
+        counts[clip(it.op, 40), ", ".join(it.gives) or _("a constant"), said] += 1
+    tried = [Item(_("first, the whole file"), clauses(it)) for it in files]
+    tried += [Item(f"{_times(op, count)} → {gives}", said) for (op, gives, said), count in counts.items()]
+    if tried:
+        yield Heading(_("What would be tried"), 2)
+        yield tried
     repaired = {it.node for it in advice.chosen}
-    staying = [left_row(it) for it in left if repaired.isdisjoint(it.place.nodes)]
-    shown = [_("first, the whole file: {change}", change=clip(clauses(it), 200)) for it in files] + _columns(rows)
-    for stay in left_groups(staying):
-        shown += _staying(stay[0].ops, len(stay), stay[0].reasons)
-    return [*shown, "", _("Nothing was changed, and nothing of this is proven yet.")]
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [line.rstrip() for line in aligned(rows, [1000] * len(rows[0]), indent=0)] if rows else []
-
-
-def _staying(ops: Sequence[str], count: int, reasons: Sequence[str]) -> list[str]:
-    head = f"{_times(clip(' → '.join(ops), 80), count)}  {_('no remedy')}"
-    return [head, *(f"    {clip(phrase(reason), 200)}" for reason in reasons[:_MOST])]
-
-
-def _about(group: Sequence[Change], computes_in: str) -> Iterator[str]:
-    first = group[0]
-    yield f"### {plain(first.op)} → {plain(_ops(first))}"
-    for rule in first.rules:
-        promise = "; ".join(
-            part for part in (phrase(rule.bound), rule.domain and _("for {domain}", domain=phrase(rule.domain))) if part
-        )
-        exactness = f"{words.named(rule.exactness)}{f' ({promise})' if promise else ''}"
-        about = _("It is {exactness}.", exactness=plain(exactness))
-        yield f"[{code(rule.id)}]({rule.source}): {plain(translated(rule.summary))} {about}"
-        yield f"{_('In PyTorch, before the export:')} {code(rule.pytorch)}"
-    yield _at([it.node for it in group])
-    if found := sources(it.source for it in group):
-        yield _("From {lines}.", lines=", ".join(map(code, found)))
-    low = max((it for change in group for it in change.low), key=lambda it: it.absolute, default=None)
-    if low is not None:
-        yield _(
-            "Computed in {type}, as the target does, it differs by at most {size}.", type=computes_in, size=_apart(low)
-        )
-    before = (f"- {_line(row)}" for row in (*first.removed, first.before))
-    yield fence(*before, *(f"+ {_line(row)}" for row in first.after), language="diff")
-
-
-def _stays(stay: Sequence[LeftRow]) -> Iterator[str]:
-    first = stay[0]
-    yield f"### {plain(' → '.join(first.ops))}"
-    said = _("The compiler says: {said}", said=code(first.message) or _("nothing"))
-    yield f"{_at([name for it in stay for name in it.nodes])} {said}"
-    if found := sources(line for it in stay for line in it.sources):
-        yield _("From {lines}.", lines=", ".join(map(code, found)))
-    yield "\n".join(f"- {plain(phrase(reason))}" for reason in first.reasons)
-
-
-def _at(nodes: Sequence[str]) -> str:
-    places, more = ", ".join(map(code, nodes[:_MOST])), len(nodes) - _MOST
-    return _("At {places} and {more} more.", places=places, more=more) if more > 0 else _("At {places}.", places=places)
-
-
-def _cells(group: Sequence[Change], *, count: bool = True) -> tuple[str, str, str, str, str]:
-    first = group[0]
-    worst = max((it for change in group for it in change.differences), key=lambda it: it.absolute, default=None)
-    apart = "0" if worst is None else _apart(worst)
-    return (
-        _times(clip(first.op, 40), len(group) if count else 1),
-        f"{'→ ' if count else ''}{_ops(first)}",
-        words.named(first.exactness),
-        _("difference {size}", size=apart) if count else apart,
-        _("compiles") if first.compiles else _("not seen to compile"),
-    )
+    if staying := [left_row(it) for it in left if repaired.isdisjoint(it.place.nodes)]:
+        yield Heading(_("What is left"), 2)
+        yield from _staying(staying)
+    yield _("Nothing was changed, and nothing of this is proven yet.")
 
 
 def _ops(change: Change) -> str:

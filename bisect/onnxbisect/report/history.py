@@ -124,7 +124,7 @@ def history_sections(history: VersionHistory) -> Iterator[Section]:
         )
     )
     parts = list(zip(names, history.parts, strict=True))
-    yield [Item(name, _since(history, part), part.message) for name, part in parts]
+    yield [Item(name, _since(history, part), [part.message]) for name, part in parts]
     yield TextTable(
         head=["", *(Quoted(history.versions[number]) for number in asked)],
         rows=[

@@ -193,7 +193,7 @@ def _sections(overview: Overview, width: int, link: Callable[[str, str], str] | 
     targets = overview["targets"]
     yield Heading(headline(overview))
     where = {it["label"]: link(it["label"], "report.md") if link and it["report"] else "" for it in targets}
-    yield [Item(Quoted(it["label"], where[it["label"]]), summary(overview, it), asked(it)) for it in targets]
+    yield [Item(Quoted(it["label"], where[it["label"]]), summary(overview, it), [asked(it)]) for it in targets]
     if found := rows(overview):
         cells: list[list[str | Quoted]] = [
             [Quoted(line.ops), str(line.places), Quoted(line.first), *(line.cell(it) for it in range(len(targets)))]

@@ -179,21 +179,33 @@ class Quoted:
     href: str = ""
 
 
+#: Words of this program, text of others, or both one after the other.
+Words = str | Quoted | Sequence[str | Quoted]
+
+
 @dataclass(frozen=True)
 class Heading:
     """A heading."""
 
-    text: str
+    text: Words
     level: int = 1
 
 
 @dataclass(frozen=True)
 class Item:
-    """A name, what is said of it, and what others said; or a sentence alone."""
+    """A name, what is said of it, and lines of others about it; or a sentence alone."""
 
-    lead: str | Quoted
-    sentence: str | Quoted = ""
-    said: str = ""
+    lead: Words
+    sentence: Words = ""
+    said: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines of code in a language."""
+
+    lines: Sequence[str]
+    language: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +221,18 @@ class TextTable:
 
 
 #: Strings are sentences, and lists of items belong together.
-Section = Heading | str | Sequence[Item] | TextTable
+Section = Heading | str | Sequence[Item] | TextTable | Code
+
+
+def below(lead: str, sentences: Iterable[Words]) -> list[Item]:
+    """Items of which only the first has the lead."""
+    return [Item("" if number else lead, it) for number, it in enumerate(sentences)]
+
+
+def quoted(names: Sequence[str], most: int = 6) -> list[str | Quoted]:
+    """`a, b and 3 more`, each of them text of others."""
+    words = [it for name in names[:most] for it in (", ", Quoted(name))][1:]
+    return words + ([" " + _("and {more} more", more=len(names) - most)] if len(names) > most else [])
 
 
 def terminal_lines(sections: Iterable[Section], width: int = 100) -> list[str]:
@@ -218,28 +241,28 @@ def terminal_lines(sections: Iterable[Section], width: int = 100) -> list[str]:
     before: Section | None = None
     for section in sections:
         together = isinstance(before, str) if isinstance(section, str) else isinstance(before, Heading)
-        if before is not None and (isinstance(section, Heading | TextTable) or not together):
+        if before is not None and (isinstance(section, Heading | TextTable | Code) or not together):
             lines.append("")
         match section:
             case str():
                 lines.append(clean(section))
             case Heading():
-                lines.append(clean(section.text))
+                lines.append(_text(section.text))
+            case Code():
+                lines += [f"  {clean(line)}" for line in section.lines]
             case TextTable():
                 cells = [[_text(cell) for cell in row] for row in (section.head, *section.rows)]
                 lines += aligned(
                     cells, section.limits, indent=section.indent, right=section.right, keep_end=section.keep_end
                 )
             case items:
-                leads = max(cell_len(clean(_text(item.lead))) for item in items)
+                leads = max(cell_len(_text(item.lead)) for item in items)
                 indent = " " * (leads + 4 if leads <= _COLUMN else 6)
                 for item in items:
-                    lead, said = clean(_text(item.lead)), _text(item.sentence)
-                    said = clean(said) if isinstance(item.sentence, str) else clip(said, 2 * width)
+                    lead, said = _text(item.lead), _text(item.sentence, 2 * width)
                     gap = f"{padded(lead, leads)}  " if leads <= _COLUMN else f"{lead}{': ' if said else ''}"
                     lines += _folded(f"  {gap}{said}", width, indent)
-                    if item.said:
-                        lines.append(clip(indent + item.said, width))
+                    lines += [clip(indent + line, width) for line in item.said if line]
         before = section
     return [line.rstrip() for line in lines]
 
@@ -264,22 +287,36 @@ def as_markdown(sections: Iterable[Section]) -> str:
             case str():
                 blocks.append(plain(section))
             case Heading():
-                blocks.append(f"{'#' * section.level} {plain(section.text)}")
+                blocks.append(f"{'#' * section.level} {_markdown(section.text)}")
+            case Code():
+                blocks.append(fence(*section.lines, language=section.language))
             case TextTable():
                 rows = ([_markdown(cell, cell=True) for cell in row] for row in section.rows)
                 blocks.append(table([_markdown(cell, cell=True) for cell in section.head], rows))
             case items:
-                parts = ((item.lead, item.sentence, Quoted(clip(item.said, 300))) for item in items)
+                said = (quoted([clip(it, 300) for it in item.said if it], len(item.said)) for item in items)
+                parts = ((item.lead, item.sentence, lines) for item, lines in zip(items, said, strict=True))
                 blocks.append("\n".join("- " + ": ".join(filter(None, map(_markdown, it))) for it in parts))
     return "\n\n".join(blocks) + "\n"
 
 
-def _text(words: str | Quoted) -> str:
-    return words if isinstance(words, str) else words.text
+def _text(words: Words, longest: int | None = None) -> str:
+    """On a terminal, text of others in at most `longest` characters."""
+    match words:
+        case str():
+            return clean(words)
+        case Quoted():
+            return clean(words.text) if longest is None else clip(words.text, longest)
+        case several:
+            return "".join(_text(it, longest) for it in several)
 
 
-def _markdown(words: str | Quoted, *, cell: bool = False) -> str:
-    if isinstance(words, str):
-        return plain(words)
-    span = code(words.text, cell=cell)
-    return f"[{span}]({words.href})" if span and words.href else span
+def _markdown(words: Words, *, cell: bool = False) -> str:
+    match words:
+        case str():
+            return plain(words)
+        case Quoted():
+            span = code(words.text, cell=cell)
+            return f"[{span}]({words.href})" if span and words.href else span
+        case several:
+            return "".join(_markdown(it, cell=cell) for it in several)
