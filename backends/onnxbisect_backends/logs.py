@@ -29,6 +29,9 @@ _LONG = 300
 #: The timestamp of a log line, removed so that the same failure has the same message in every run.
 _STAMP = re.compile(r"^\[?(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s+(?:[-|:]\s+)?")
 
+#: The last line of a Python traceback.
+_RAISED = re.compile(r"^\w+(?:Error|Exception): ", re.MULTILINE)
+
 _VERSION_SUFFIX = re.compile(r"-\d+$")
 _DEFAULT_DOMAIN = re.compile(r"^(?:ai\.onnx|onnx)(?:::?\d+)?(?:::?|\.)(?=\w+$)", re.IGNORECASE)
 _SCRIPT_HEAD = "#!/bin/sh\n# What the compiler was called with. Run it in this folder.\nset -e\n"
@@ -151,9 +154,10 @@ def _name(text: str | None) -> list[str]:
 
 
 def _lines(match: re.Match[str]) -> str:
-    """The lines of a match as one; long lines are cut to start at the match."""
+    """The lines of a match as one, from an exception on that ends it; long lines are cut to start at the match."""
     text = match.string
-    start = text.rfind("\n", 0, match.start()) + 1
+    raised = _RAISED.search(text, match.start(), match.end())
+    start = text.rfind("\n", 0, raised.start() if raised else match.start()) + 1
     end = text.find("\n", match.end())
     end = end if end >= 0 else len(text)
     line = _STAMP.sub("", " ".join(text[start:end].split()))

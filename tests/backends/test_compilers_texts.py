@@ -63,6 +63,7 @@ def test_a_text_is_read_as_what_it_is(name: str, case: dict[str, Any]) -> None:
     assert (verdict.status, verdict.kind) == (status, Kind(case["kind"]) if "kind" in case else None)
     assert set(verdict.hints.ops) == set(case.get("ops", ()))
     assert set(verdict.hints.nodes) == set(case.get("nodes", ()))
+    assert verdict.message == case.get("message", verdict.message)
     if status is Status.FAIL:
         assert set(verdict.hints.tensors) == set(case.get("tensors", ()))
 
