@@ -19,7 +19,7 @@ from onnxbisect.terms import (
 )
 from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import DIAGNOSE, TARGET, Command
-from onnxbisect_cli.speech import Lang, show_line, spoken
+from onnxbisect_cli.speech import Lang, show_line, spoken, terminal_width
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -131,7 +131,7 @@ def export_command(
             print("\n".join(markdown(it.report) for it in results), end="")
     else:
         with spoken():
-            print("\n\n".join("\n".join(terminal(it.report)) for it in results))
+            print("\n\n".join("\n".join(terminal(it.report, width=terminal_width())) for it in results))
             if out is not None:
                 print(_("Reports and parts: {folder}", folder=out))
     culprits, exports = any(it.report.culprits for it in results), all(it.exports for it in results)

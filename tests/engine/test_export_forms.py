@@ -103,6 +103,14 @@ def test_short_names_do_not_cut_the_head_of_the_table() -> None:
     )
 
 
+def test_a_terminal_and_markdown_show_the_same() -> None:
+    compiled = ExportedPart(path="layers", cls="ModuleList", without=(), samples=1, compiles="yes")
+    report = replace(REPORT, parts=(*REPORT.parts, compiled), undecided=(("aux", "No answer."),), notes=("Noted.",))
+    shown, written = (re.findall(r"\w+", text) for text in ("\n".join(terminal(report)), markdown(report)))
+    assert shown == written
+    assert {"Gate", "Could", "legacy", "aux", "Noted", "torch"} <= set(shown)
+
+
 def test_hostile_text_stays_text() -> None:
     place = CodeLine(file=HOSTILE, line=1, source=HOSTILE)
     bad = replace(GATE, path=HOSTILE, cls=HOSTILE, place=place, message=HOSTILE, remedy=HOSTILE, places=(HOSTILE,))

@@ -107,10 +107,11 @@ def other_settings_say_that_the_older_exporter_succeeds_and_is_wrong(exported: E
 
 def the_forms_name_module_line_and_remedy(exported: ExportResult) -> None:
     shown = "\n".join(terminal(exported.report))
-    assert "3  frames (Frames): loop count by value\n   tracker.py:" in shown
-    assert "instead: use torch in place of numpy" in shown
+    assert "\nframes (Frames): loop count by value\n  line     tracker.py:" in shown
+    assert "  instead  use torch in place of numpy" in shown
     page = markdown(exported.report)
-    assert "| `gate` | `ScoreGate` | `tracker.py:" in page
+    assert "## `gate` (`ScoreGate`): branch on values\n\n- line: `tracker.py:" in page
+    assert "- instead: use torch in place of numpy" in page
     assert "| `memory` | `MemoryBank` | yes |" in page
 
 

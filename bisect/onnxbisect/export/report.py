@@ -1,5 +1,6 @@
 """The result of an export as a document, which is also its JSON, and its forms for a terminal and in Markdown."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -8,7 +9,23 @@ from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _, english, in_english
 from onnxbisect.report.ci import located, log, text
 from onnxbisect.report.html import environment
-from onnxbisect.report.text import aligned, clean, code, listed, plain, plural, table
+from onnxbisect.report.text import (
+    Heading,
+    Item,
+    Quoted,
+    Section,
+    TextTable,
+    Words,
+    as_markdown,
+    below,
+    clean,
+    listed,
+    plural,
+    quoted,
+    terminal_lines,
+)
+
+_NARROW = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,58 +126,46 @@ class ExportReport:
         return english("{what} of {model} do not export to ONNX; {rest}", what=units, model=self.model, rest=rest)
 
 
-def terminal(report: ExportReport) -> list[str]:
-    """The lines for a terminal."""
-    lines = [translated(report.headline), ""]
-    for number, one in enumerate(report.culprits, 1):
-        lines += [f"{number}  {_name(one.path)} ({one.cls}): {phrase(one.kind)}"]
-        lines += [f"   {line(one.place)}  {one.place.source}"] if one.place else []
-        lines += [f"   {one.message}"]
-        if len(one.places) > 1:
-            places = _("at {places}: {names}", places=plural(len(one.places), "place"), names=listed(one.places))
-            lines += [f"   {places}"]
-        lines += [f"   {_('instead: {remedy}', remedy=phrase(one.remedy))}"]
-        for it in one.tried:
-            why = f" ({it.message})" if it.message else ""
-            lines += [f"   {it.setting}: {_('exports') if it.exports else _('does not export')}{why}"]
-    lines += [f"?  {_name(path)}: {translated(why)}" for path, why in report.undecided]
-    if report.components:
-        compiles = {it.path: it.compiles for it in report.parts}
-        head = (_("component"), _("class"), _("exports"), "")
-        rows = ((it.path, it.cls, exports(it), compiles.get(it.path, "")) for it in report.components)
-        lines += ["", *(it.rstrip() for it in aligned([head, *rows], [200] * len(head)))]
-    lines += ["", *(f"{part(it)}" for it in report.parts)]
-    lines += footer(report)
-    return [clean(it) for it in lines]
+def terminal(report: ExportReport, *, width: int = 100) -> list[str]:
+    """The report in about `width` columns."""
+    return terminal_lines(_sections(report), max(width, _NARROW))
 
 
 def markdown(report: ExportReport) -> str:
     """The report as Markdown."""
-    blocks = [f"# {code(report.source)}", plain(translated(report.headline))]
-    if report.culprits:
-        head = (_("module"), _("class"), _("line"), _("problem"), _("what to write instead"))
-        culprits = (
-            (
-                code(_name(one.path), cell=True),
-                code(one.cls, cell=True),
-                code(line(one.place), cell=True),
-                plain(phrase(one.kind)),
-                plain(phrase(one.remedy)),
-            )
-            for one in report.culprits
-        )
-        blocks.append(table(head, culprits))
+    return as_markdown(_sections(report))
+
+
+def _sections(report: ExportReport) -> Iterator[Section]:
+    yield Heading(Quoted(report.source))
+    yield translated(report.headline)
+    for one in report.culprits:
+        yield Heading([Quoted(_name(one.path)), " (", Quoted(one.cls), f"): {phrase(one.kind)}"], 2)
+        facts = [Item(_("line"), Quoted(f"{line(one.place)}  {one.place.source}"))] if one.place else []
+        facts.append(Item(_("error"), Quoted(one.message)))
+        if len(one.places) > 1:
+            facts.append(Item(plural(len(one.places), "place"), quoted(one.places)))
+        facts.append(Item(_("instead"), phrase(one.remedy)))
+        yield facts + below(_("tried"), map(_tried, one.tried))
     if report.components:
-        compiles = {it.path: it.compiles for it in report.parts if it.compiles}
-        columns = (_("component"), _("class"), _("exports"), *((_("compiles"),) if compiles else ()))
-        rows = (
-            (code(it.path, cell=True), code(it.cls, cell=True), plain(exports(it)), plain(compiles.get(it.path, "")))
-            for it in report.components
-        )
-        blocks.append(table(columns, (row[: len(columns)] for row in rows)))
-    known = [*map(part, report.parts), *(f"{_name(path)}: {translated(why)}" for path, why in report.undecided)]
-    blocks += ["\n".join(f"- {plain(it)}" for it in known), *map(plain, footer(report))]
-    return "\n\n".join(filter(None, blocks)) + "\n"
+        yield Heading(_("Components"), 2)
+        paths = {it.path for it in report.components}
+        compiles = {it.path: it.compiles for it in report.parts if it.compiles and it.path in paths}
+        columns = [_("component"), _("class"), _("exports"), *([_("compiles")] if compiles else [])]
+        rows: list[tuple[str | Quoted, ...]] = [
+            (Quoted(it.path), Quoted(it.cls), exports(it), compiles.get(it.path, "")) for it in report.components
+        ]
+        yield TextTable(head=columns, rows=[row[: len(columns)] for row in rows], limits=[200] * len(columns))
+    undecided = [Item([Quoted(_name(path)), f": {translated(why)}"]) for path, why in report.undecided]
+    if known := [*(Item(part(it)) for it in report.parts), *undecided]:
+        yield Heading(_("Parts"), 2)
+        yield known
+    yield from footer(report)
+
+
+def _tried(it: Tried) -> Words:
+    outcome: list[str | Quoted] = [Quoted(it.setting), f": {_('exports') if it.exports else _('does not export')}"]
+    return [*outcome, " (", Quoted(it.message), ")"] if it.message else outcome
 
 
 def exports(it: Component) -> str:
@@ -195,7 +200,7 @@ def footer(report: ExportReport) -> list[str]:
         unrun = listed(report.methods)
         never.append(_("Not covered, methods that these inputs do not run: {names}.", names=unrun))
     counted = f"{plural(report.modules, 'module')}, {plural(report.exports, 'export')}, {report.seconds:.0f} s"
-    return ["", *map(translated, report.notes), *never, f"{counted}, torch {report.torch}, {report.settings}"]
+    return [*map(translated, report.notes), *never, f"{counted}, torch {report.torch}, {report.settings}"]
 
 
 def line(place: CodeLine | None) -> str:

@@ -259,7 +259,7 @@ def terminal_lines(sections: Iterable[Section], width: int = 100) -> list[str]:
                 leads = max(cell_len(_text(item.lead)) for item in items)
                 indent = " " * (leads + 4 if leads <= _COLUMN else 6)
                 for item in items:
-                    lead, said = _text(item.lead), _text(item.sentence, 2 * width)
+                    lead, said = _text(item.lead), _text(item.sentence, 3 * width)
                     gap = f"{padded(lead, leads)}  " if leads <= _COLUMN else f"{lead}{': ' if said else ''}"
                     lines += _folded(f"  {gap}{said}", width, indent)
                     lines += [clip(indent + line, width) for line in item.said if line]
