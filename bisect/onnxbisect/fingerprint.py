@@ -100,6 +100,8 @@ def headline(log: str) -> str:
     traced: set[int] = set()
     stacked: set[int] = set()
     for index, line in enumerate(lines):
+        if not line:  # a hostile log may have nothing but such lines
+            continue
         code = index - 1 in traced and line.startswith("    ")
         if code or _FRAME.match(line) or line.startswith("Traceback (most recent call last)"):
             traced.add(index)
@@ -107,8 +109,10 @@ def headline(log: str) -> str:
         if task or _STACK_FRAME.match(line) or _STACK_DUMP.match(line) or _OTHER_FRAME.match(line):
             stacked.add(index)
     for index in reversed(range(len(lines))):
+        if not lines[index] or index in traced or index in stacked:
+            continue
         head = without_source(lines[index].strip())
-        if not head or index in traced or index in stacked:
+        if not head:
             continue
         if index - 1 in traced:
             return _cut(_exception(lines, index, traced), _MOST_HEADLINE)
