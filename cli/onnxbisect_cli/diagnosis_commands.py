@@ -210,8 +210,9 @@ def precision_command(
     if form is parameters.ListFormat.JSON:
         print(json.dumps(to_json(result.report), indent=2, ensure_ascii=False))
     elif form is parameters.ListFormat.MD:
-        print(markdown(result.report), end="")
+        with spoken():
+            print(markdown(result.report), end="")
     else:
         with spoken():
-            print("\n".join(terminal(result.report)))
+            print("\n".join(terminal(result.report, width=terminal_width())))
     raise typer.Exit({PrecisionEnding.NOTHING: 0, PrecisionEnding.MINIMAL: 1}.get(result.report.ending, 3))

@@ -67,7 +67,7 @@ def show_precision(
             precision = job.precision(target["number"])
             if verbose:
                 with spoken():
-                    print("\n" + "\n".join(terminal(precision.report)))
+                    print("\n" + "\n".join(terminal(precision.report, width=terminal_width())))
             if folder is not None:
                 precision.write(folder / "precision")
         except OnnxBisectError as error:

@@ -17,7 +17,7 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
     words = ["precision", "net.onnx", "--backend", "onnxruntime", "--samples", "samples"]
     ended = shell.call(*words, "--at-least", "25", "--out", "out")
     assert ended.code == 1, ended.err
-    assert ended.out.startswith("2 nodes of 9 have to stay in high precision")
+    assert ended.out.startswith("net.onnx\n\n2 nodes of 9 have to stay in high precision")
     assert "1  9 nodes kept: 200.0 dB (everything in high precision, onnxruntime)" in ended.err
     assert {it.name for it in (shell.folder / "out").iterdir()} == {
         "asks.jsonl",

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf, log2
 
+from onnxbisect.language import english
 from onnxbisect.unitset import UnitSet, members, of, size, union
 
 #: The score of each set of units that was kept in high precision; minus infinity where nothing came of it.
@@ -35,15 +36,15 @@ _LIKELY, _UNLIKELY = 1.0, 2.0
 class Why(StrEnum):
     """The purpose of a question."""
 
-    FULL = "everything in high precision"
-    LOW = "everything in low precision"
-    GROUPS = "the most suspect groups"
-    UNITS = "the most suspect nodes"
-    NECESSARY = "without one member"
-    ALONE = "one node in low precision"
-    CHEAP = "cheaper nodes instead of a dear one"
-    GUESS = "the set of the other arithmetic"
-    WIDE = "16 bits instead of high precision"
+    FULL = english("everything in high precision")
+    LOW = english("everything in low precision")
+    GROUPS = english("the most suspect groups")
+    UNITS = english("the most suspect nodes")
+    NECESSARY = english("without one member")
+    ALONE = english("one node in low precision")
+    CHEAP = english("cheaper nodes instead of a dear one")
+    GUESS = english("the set of the other arithmetic")
+    WIDE = english("16 bits instead of high precision")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,25 @@
 """The result of a search for nodes that must stay precise, as a document and in its forms for people."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from onnxbisect.finished import translated
+from onnxbisect.finished import joined, phrase, translated
 from onnxbisect.language import _, english, some
 from onnxbisect.precision.plan import PrecisionEnding
-from onnxbisect.report.text import clean, code, duration, plain, plural, table
+from onnxbisect.report.text import (
+    Heading,
+    Item,
+    Quoted,
+    Section,
+    TextTable,
+    as_markdown,
+    duration,
+    plural,
+    terminal_lines,
+)
+
+_NARROW = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,48 +173,58 @@ class PrecisionReport:
         )
 
 
-def terminal(report: PrecisionReport) -> list[str]:
-    """The lines for a terminal, in the reader's language."""
-    width = max(len(str(len(report.members))), 2)
-    lines = [translated(report.headline), ""]
-    lines += [_("  full precision  {value}", value=report.full_shown)]
-    lines += [_("  all {low}  {value}", low=report.low, value=report.all_low_shown), ""]
-    for number, one in enumerate(report.members, 1):
-        place = _(" in {module}", module=one.module) if one.module else ""
-        lines.append(f"{number:<{width}} {one.node} ({one.op}){place}")
-        if one.asked is not None:
-            lines.append(
-                f"{'':{width}} " + _("without it {value} (ask {number})", value=one.shown, number=str(one.asked))
-            )
-        lines.append(f"{'':{width}} {translated(one.reason)}")
-    lines += [""] if report.members else []
-    lines += [f"  {translated(change)}" for change in report.changes]
-    lines += [translated(report.changed), ""] if report.changes else []
-    lines += [translated(report.sixteen), ""] if report.wide else []
-    lines += [translated(note) for note in report.notes]
-    lines.append(_footer(report))
-    return [clean(line) for line in lines]
+def terminal(report: PrecisionReport, *, width: int = 100) -> list[str]:
+    """What `precision` prints, in about `width` columns."""
+    return terminal_lines(_sections(report), max(width, _NARROW))
 
 
 def markdown(report: PrecisionReport) -> str:
-    """The report as Markdown."""
-    blocks = [
-        f"# {code(report.model)}",
-        plain(report.headline),
-        f"- full precision: {report.full_shown}\n- all {report.low}: {report.all_low_shown}",
+    """`precision.md`: what `precision` prints, and each measurement."""
+    return as_markdown(chain(_sections(report), _measurements(report)))
+
+
+def _sections(report: PrecisionReport) -> Iterator[Section]:
+    yield Heading(Quoted(report.model))
+    yield translated(report.headline)
+    yield _cost(report)
+    yield from map(translated, report.notes)
+    yield [
+        Item(_("full precision"), phrase(report.full_shown)),
+        Item(_("all {low}", low=report.low), phrase(report.all_low_shown)),
     ]
     if report.members:
-        kept = ((code(it.node, cell=True), code(it.op, cell=True), it.shown, plain(it.reason)) for it in report.members)
-        blocks.append(table(("node", "op", "without it", "why"), kept))
+        yield Heading(_("To keep in high precision"), 2)
+        yield list(map(_member, report.members))
+    if report.changes or report.wide:
+        yield Heading(_("What to do instead"), 2)
     if report.changes:
-        blocks += ["\n".join(f"- {plain(change)}" for change in report.changes), plain(report.changed)]
-    asks = ((str(it.number), it.on, str(it.kept), it.shown, plain(it.why)) for it in report.asks)
-    blocks += [plain(report.sixteen), table(("ask", "arithmetic", "kept high", "metric", "why"), asks)]
-    blocks += map(plain, (*report.notes, _footer(report)))
-    return "\n\n".join(filter(None, blocks)) + "\n"
+        yield [Item(translated(change)) for change in report.changes]
+        yield translated(report.changed)
+    if report.wide:
+        yield translated(report.sixteen)
 
 
-def _footer(report: PrecisionReport) -> str:
+def _member(one: Member) -> Item:
+    name: list[str | Quoted] = [Quoted(one.node), " (", Quoted(one.op), ")"]
+    if one.module:
+        name.append(_(" in {module}", module=one.module))
+    told = [translated(one.reason)]
+    if one.asked is not None:
+        told.insert(0, _("Without it {value} (ask {number}).", value=phrase(one.shown), number=one.asked))
+    return Item(name, joined(told))
+
+
+def _measurements(report: PrecisionReport) -> Iterator[Section]:
+    yield Heading(_("Measurements"), 2)
+    yield TextTable(
+        head=[_("ask"), _("arithmetic"), _("kept precise"), _("metric"), _("why")],
+        rows=[[str(it.number), it.on, str(it.kept), phrase(it.shown), phrase(it.why)] for it in report.asks],
+        limits=[6, 40, 12, 20, 60],
+    )
+
+
+def _cost(report: PrecisionReport) -> str:
+    """How much work stays in high precision, and what it took to find out."""
     asks = plural(len(report.asks), "ask")
     if report.resumed:
         asks += _(", {number} of them on record", number=report.resumed)
