@@ -188,25 +188,26 @@ def precision_command(
 
     if out is not None:
         parameters.demand_folder(out)
-    result = onnx_bisect.precision(
-        model,
-        backend=backend,
-        samples=samples,
-        options=option or {},
-        input_shapes=input_shapes,
-        input_values=input_values,
-        out=out,
-        budget_calls=budget_calls,
-        budget_seconds=budget_seconds,
-        timeout=timeout,
-        jobs=jobs,
-        layer_errors=layer_errors,
-        progress=show_line,
-        low=goal.low,
-        metric=goal.metric,
-        at_least=goal.at_least,
-        at_most=goal.at_most,
-    )
+    with spoken():  # precision.md and precision.html
+        result = onnx_bisect.precision(
+            model,
+            backend=backend,
+            samples=samples,
+            options=option or {},
+            input_shapes=input_shapes,
+            input_values=input_values,
+            out=out,
+            budget_calls=budget_calls,
+            budget_seconds=budget_seconds,
+            timeout=timeout,
+            jobs=jobs,
+            layer_errors=layer_errors,
+            progress=show_line,
+            low=goal.low,
+            metric=goal.metric,
+            at_least=goal.at_least,
+            at_most=goal.at_most,
+        )
     if form is parameters.ListFormat.JSON:
         print(json.dumps(to_json(result.report), indent=2, ensure_ascii=False))
     elif form is parameters.ListFormat.MD:

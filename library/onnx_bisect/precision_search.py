@@ -13,14 +13,14 @@ import onnx
 from onnx_bisect.precision_record import MeasurementBudget, Record
 from onnx_bisect.precision_subject import PrecisionSubject
 from onnxbisect.errors import OptionError
-from onnxbisect.language import english
+from onnxbisect.language import count, english
 from onnxbisect.model.modules import path_of_node
 from onnxbisect.precision.metric import broken
 from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, next_asks, plan, so_far
 from onnxbisect.precision.reasons import reason
 from onnxbisect.precision.report import Asked, Member
 from onnxbisect.precision.wanted import Low
-from onnxbisect.report.text import clip, plural
+from onnxbisect.report.text import clip
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.precision.arithmetic import Arithmetic, Ran, WideArithmetic
 from onnxbisect_backends.precision.scoring import Scorer
@@ -265,8 +265,8 @@ class PrecisionSearch:
         """Sentences about measurements that came to nothing."""
         asked = Counter(said for keep, said in self._mute.items() if keep in self._number)
         return tuple(
-            english("{units} gave no numbers: {reason}.", units=plural(count, "ask"), reason=said)
-            for said, count in asked.items()
+            english("{units} gave no numbers: {reason}.", units=count(times, "ask"), reason=said)
+            for said, times in asked.items()
         )
 
     def value(self, keep: UnitSet) -> float:
@@ -329,7 +329,7 @@ class PrecisionSearch:
         work = self._subject.share(keep)
         asked = Asked(number=number, on=on, kept=kept, work=work, value=finite(value), shown=shown, why=why)
         self._record.asked.append(asked)
-        self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({why}, {on})")
+        self._tell(f"{number}  {count(kept, 'node')} kept: {shown} ({why}, {on})")
         return asked
 
     def _as_merged(self, node: onnx.NodeProto) -> onnx.NodeProto:

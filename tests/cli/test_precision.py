@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -36,6 +37,14 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
     }
     again = shell.call(*words, "--at-least", "25", "--out", "out", "--format", "json")
     assert (again.code, json.loads(again.out)["resumed"]) == (1, 8)
+    english = (shell.folder / "out" / "precision.json").read_text()
+
+    chinese = shell.call(*words, "--at-least", "25", "--out", "out", "--lang", "zh")
+    for name in ("precision.md", "precision.html"):
+        assert "必须保持高精度" in (shell.folder / "out" / name).read_text("utf-8")
+    assert "个节点" not in chinese.err
+    seconds = re.compile('"seconds": [0-9.]+')
+    assert seconds.sub("", (shell.folder / "out" / "precision.json").read_text()) == seconds.sub("", english)
 
     missed = shell.call(*words, "--at-least", "999", "--out", "out")
     assert missed.code == 2
