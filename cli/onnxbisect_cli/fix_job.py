@@ -12,8 +12,8 @@ from onnx_bisect.steps.repair_compiler import REPAIRED
 from onnxbisect.input_value import written
 from onnxbisect.language import _, english
 from onnxbisect.remedies import Advisor, SearchedModel
-from onnxbisect.remedies.summary import lines, plan_lines
-from onnxbisect.report.text import clean
+from onnxbisect.remedies.summary import lines, plan_sections
+from onnxbisect.report.text import clean, terminal_lines
 from onnxbisect.rewrites import installed
 from onnxbisect.terms import RepairTerms, SearchTerms
 from onnxbisect_backends.calibration import first_sample
@@ -119,5 +119,6 @@ def _plan(request: FixRequest) -> int:
         else:
             advisor = Advisor(before, installed().rules, request.terms.allow)
             advisor.add_places(before)
-            print("\n".join(plan_lines(advisor.advise(), advisor.left(before), files, width=terminal_width())))
+            plan = plan_sections(advisor.advise(), advisor.left(before), files)
+            print("\n".join(terminal_lines(plan, max(terminal_width(), 60))))
     return _exit_code(before) if interruption.number is None else interruption.exit_code

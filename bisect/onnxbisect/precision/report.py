@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from onnxbisect.finished import joined, phrase, translated
 from onnxbisect.language import _, english, some
@@ -180,7 +179,12 @@ def terminal(report: PrecisionReport, *, width: int = 100) -> list[str]:
 
 def markdown(report: PrecisionReport) -> str:
     """`precision.md`: what `precision` prints, and each measurement."""
-    return as_markdown(chain(_sections(report), _measurements(report)))
+    asks = TextTable(
+        head=[_("ask"), _("arithmetic"), _("kept precise"), _("metric"), _("why")],
+        rows=[[str(it.number), it.on, str(it.kept), phrase(it.shown), phrase(it.why)] for it in report.asks],
+        limits=[6, 40, 12, 20, 60],
+    )
+    return as_markdown([*_sections(report), Heading(_("Measurements"), 2), asks])
 
 
 def _sections(report: PrecisionReport) -> Iterator[Section]:
@@ -212,15 +216,6 @@ def _member(one: Member) -> Item:
     if one.asked is not None:
         told.insert(0, _("Without it {value} (ask {number}).", value=phrase(one.shown), number=one.asked))
     return Item(name, joined(told))
-
-
-def _measurements(report: PrecisionReport) -> Iterator[Section]:
-    yield Heading(_("Measurements"), 2)
-    yield TextTable(
-        head=[_("ask"), _("arithmetic"), _("kept precise"), _("metric"), _("why")],
-        rows=[[str(it.number), it.on, str(it.kept), phrase(it.shown), phrase(it.why)] for it in report.asks],
-        limits=[6, 40, 12, 20, 60],
-    )
 
 
 def _cost(report: PrecisionReport) -> str:

@@ -255,12 +255,8 @@ def outcome(row: AlternativeRow) -> str:
     return _("{what}: {them}", what=counted, them=", ".join(taken[:_MOST])) if taken else counted
 
 
-def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = (), *, width: int = 100) -> list[str]:
-    """What would be tried: changes of the whole file, then each culprit op."""
-    return terminal_lines(_plan(advice, left, files), max(width, _NARROW))
-
-
-def _plan(advice: Advice, left: Iterable[Left], files: Sequence[str]) -> Iterator[Section]:
+def plan_sections(advice: Advice, left: Iterable[Left], files: Sequence[str] = ()) -> Iterator[Section]:
+    """What would be tried: changes of the whole file, then each culprit op; and what is left."""
     asked = {it.question for it in advice.questions}
     counts: Counter[tuple[str, str, str]] = Counter()
     for it in advice.chosen:
