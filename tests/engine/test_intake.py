@@ -223,6 +223,23 @@ def test_small_weights_do_not_part_variants_and_parameters_do(tmp_path: Path) ->
     assert variant["fold"] != variant["back"]
 
 
+def test_what_a_tensor_is_filled_with_parts_solos_and_only_zero_and_type_variants(tmp_path: Path) -> None:
+    """A detector fills the labels of each of its 90 classes with another number."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (int64[2] s) =>
+      (int64[a,b] v, int64[a,b] w, int64[a,b] x, float[a,b] y) {
+      [one] v = ConstantOfShape <value = int64[1] {1}> (s)  [two] w = ConstantOfShape <value = int64[1] {2}> (s)
+      [zero] x = ConstantOfShape <value = int64[1] {0}> (s)  [other] y = ConstantOfShape <value = float[1] {1}> (s)
+    }"""
+    model = load(write(tmp_path, text))
+    variant, solo = (
+        {name: kinds[unit] for name, unit in model.unit_of_node.items()}
+        for kinds in (model.universe.variant, model.universe.solo)
+    )
+    assert variant["one"] == variant["two"]
+    assert len({variant[name] for name in ("one", "zero", "other")}) == 3
+    assert len(set(solo.values())) == 4
+
+
 def test_scales_of_quantised_tensors_do_not_part_variants() -> None:
     model = take("quantized")
     variant = {name: model.universe.variant[unit] for name, unit in model.unit_of_node.items()}

@@ -86,7 +86,10 @@ class Variants:
         self._constants, self._forms = stored(proto), forms(proto)
 
     def variant(self, node: onnx.NodeProto) -> Hashable:
-        """Op, domain, overload, opset, attributes; dtype, rank and constness of each input; type of each output."""
+        """Op, domain, overload, opset, attributes; dtype, rank and constness of each input; type of each output.
+
+        What a tensor is filled with counts as 0 or not.
+        """
         return self._question(node, _value_matters)
 
     def valueless(self, node: onnx.NodeProto) -> Hashable:
@@ -128,6 +131,7 @@ class Variants:
             tuple(names.index(name) for name in names),
             tuple(self._forms.get(name) for name in names),
             tuple(None if it is None else it.SerializeToString(deterministic=True) for it in kinds),
+            _filled(node),
             tuple(self._value(name, how) for name, how in zip(names, matters, strict=True) if name in self._known),
         )
 
@@ -192,9 +196,18 @@ def _trimmed(names: Iterable[str]) -> list[str]:
 
 
 def _attributes(node: onnx.NodeProto, outer: Callable[[str], str]) -> Hashable:
+    if filled := _filled(node):
+        return tuple((it.name, it.t.data_type, any(filled)) for it in node.attribute)
     return tuple(
         (attribute.name, _attribute(attribute, outer)) for attribute in sorted(node.attribute, key=lambda a: a.name)
     )
+
+
+def _filled(node: onnx.NodeProto) -> bytes | None:
+    """What ConstantOfShape fills its result with: of its variant only whether that is 0, as with weights."""
+    if node.op_type != "ConstantOfShape" or domain_of(node):
+        return None
+    return next((numpy_helper.to_array(it.t).tobytes() for it in node.attribute if it.name == "value"), b"")
 
 
 def _attribute(attribute: onnx.AttributeProto, outer: Callable[[str], str]) -> Hashable:
