@@ -25,10 +25,12 @@ from onnxbisect.diagnosis import (
     Target,
 )
 from onnxbisect.exactness import Exactness
+from onnxbisect.export import report as export_report
 from onnxbisect.export.failure import CodeLine, FailureKind
 from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried
 from onnxbisect.finding import Finding, Severity
 from onnxbisect.json_form import from_json, to_json
+from onnxbisect.precision import report as precision_report
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.report import Asked, Member, PrecisionReport
 from onnxbisect.preflight import Inspection, ModelModule, OpUse, Tensor, inspection_document
@@ -359,6 +361,8 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "compare.md": lambda: as_markdown(compare_sections(compare(report(), document(changed())))),
     "compare.txt": lambda: "\n".join(terminal_lines(compare_sections(compare(report(), document(changed()))))),
     "export.json": lambda: json.dumps(to_json(export()), indent=2, ensure_ascii=False) + "\n",
+    "export.md": lambda: export_report.markdown(export()),
+    "export.txt": lambda: "\n".join(export_report.terminal(export())),
     "inspection.json": lambda: _json(inspection_document(inspection()), 2),
     "manifest.json": lambda: manifest().to_json(),
     "overview.json": lambda: _json(overview(AskedModel.of(NET), asked())),
@@ -368,6 +372,8 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "parts.md": lambda: parts_chapter.markdown(parts(), lambda *path: "/".join(path)),
     "parts.txt": lambda: "\n".join(parts_chapter.lines(parts(), files="out")),
     "precision.json": lambda: json.dumps(to_json(precision()), indent=1, ensure_ascii=False) + "\n",
+    "precision.md": lambda: precision_report.markdown(precision()),
+    "precision.txt": lambda: "\n".join(precision_report.terminal(precision())),
     "regress.json": lambda: _json(history.history_document(versions())),
     "regress.md": lambda: as_markdown(history.history_sections(versions())),
     "regress.txt": lambda: "\n".join(terminal_lines(history.history_sections(versions()))),
