@@ -18,7 +18,7 @@ from onnxbisect.search import next_asks, plan
 from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.conclude import COMBINED, TWO
 from onnxbisect.search.state import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from support.engine.worlds import (
@@ -980,3 +980,25 @@ def test_a_culprit_that_was_found_is_found_again_without_a_probe(seed: int, most
     assert all_found(step) >= truth
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert world.calls <= most
+
+
+@pytest.mark.parametrize(
+    ("lengths", "least", "exhaustive"), [((2, 5), 6, False), ((4, 4), 8, False), ((12,), 12, True)]
+)
+def test_of_many_ways_to_break_patterns_up_so_many_are_tried_as_keep_any_two_units_together(
+    lengths: tuple[int, ...], least: int, exhaustive: bool
+):
+    """Patterns of 2 and 5 units have 10 ways, and of 4 and 4 units 16; 12 of one pattern leave out one unit each."""
+    graph = chain(range(40))
+    patterns = [of(range(10 * index, 10 * index + length)) for index, length in enumerate(lengths)]
+    suspects = [Suspect(units=it, fails=it, occurrences=(tuple(members(it)),)) for it in patterns]
+    ways, every, cut_short = ways_to_break(graph, suspects)
+    assert len(ways) <= least
+    assert (every, cut_short) == (exhaustive, False)
+    units = union(patterns)
+    for pattern in patterns:
+        assert {way & pattern for way in ways} == {1 << unit for unit in members(pattern)}
+        assert all(pattern & way for way in ways)
+    for one, other in combinations(members(units), 2):
+        both = of((one, other))
+        assert both in patterns or any(not way & both for way in ways)

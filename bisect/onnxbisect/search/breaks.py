@@ -1,7 +1,7 @@
 """Which units to leave out so that no culprit is left: the certificate compiles the model without them."""
 
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import combinations, product
 from math import prod
 
 from onnxbisect.search.context import FEW_UNITS
@@ -9,8 +9,10 @@ from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe, remembered
 
-#: Up to so many minimal ways to break the culprits, all are tried.
-EXHAUSTIVE = 16
+#: Up to so many minimal ways to break the culprits, all are tried …
+EXHAUSTIVE = 8
+#: … and up to so many, unless two thirds as many keep any two units of different occurrences together.
+_MULTIPLIED = 16
 #: Most ways that are tried.
 MOST = 48
 #: Most ways that come of multiplying the ways to break interactions by those to thin each op of which only so many are
@@ -24,11 +26,13 @@ def ways_to_break(universe: Universe, suspects: Iterable[Suspect]) -> tuple[list
     """Sets of units without which no culprit is left: (sets, exhaustive, cut short).
 
     Up to `EXHAUSTIVE` minimal sets are all returned (Berge's algorithm for minimal hitting sets), up to `MOST` in a
-    model of few units. Beyond that, the ways to break occurrences that share no unit are not multiplied: each way to
-    break one such group is in one of the sets, if there are at most `MOST`; else every role of every pattern is left
-    out everywhere in one of them. Any two adjacent units of different occurrences are both kept in one of them; and for
-    any two variants, some two of their units are. For a target that accepts only so many units of an op, one set keeps
-    the first units, one keeps the last, and each unit near another culprit's is kept in one.
+    model of few units; and up to `_MULTIPLIED`, if not far fewer keep any two units of different occurrences together,
+    since a further culprit seldom needs three of them. Beyond that, the ways to break occurrences that share no unit
+    are not multiplied: each way to break one such group is in one of the sets, if there are at most `MOST`; else every
+    role of every pattern is left out everywhere in one of them. Any two adjacent units of different occurrences are
+    both kept in one of them; and for any two variants, some two of their units are. For a target that accepts only so
+    many units of an op, one set keeps the first units, one keeps the last, and each unit near another culprit's is kept
+    in one.
     """
     patterns = tuple(suspect.occurrences for suspect in suspects if not suspect.capacity and not suspect.pool)
     pools = tuple((suspect.pool, suspect.allowed) for suspect in suspects if suspect.pool)
@@ -44,10 +48,15 @@ def _ways(
     singles = of(occurrence[0] for occurrences in patterns for occurrence in occurrences if len(occurrence) == 1)
     edges = [of(occurrence) for occurrences in patterns for occurrence in occurrences]
     edges = [edge for edge in dict.fromkeys(edges) if not edge & singles]
-    ways = _every(edges, MOST if len(universe) <= FEW_UNITS else EXHAUSTIVE)
-    exhaustive, cut_short = ways is not None and not pools, False
+    few = len(universe) <= FEW_UNITS
+    ways, cut_short = _every(edges, MOST if few else _MULTIPLIED), False
+    exhaustive = ways is not None and not pools
     if ways is None:
-        ways, cut_short = _covering(universe, patterns, edges)
+        ways, cut_short = _covering(universe, patterns, edges, _near_pairs(universe, edges))
+    elif len(ways) > EXHAUSTIVE and not few:
+        fewer, _ = _covering(universe, patterns, edges, list(combinations(members(union(edges)), 2)))
+        if 3 * len(fewer) <= 2 * len(ways):
+            ways, exhaustive = fewer, False
     room = max(2, MOST // len(ways))
     thinned = [_thinned(universe, pool & ~singles, allowed, union(edges)) for pool, allowed in pools]
     cut_short |= any(len(thin) > room for thin in thinned)
@@ -93,8 +102,14 @@ def _every(edges: Sequence[UnitSet], most: int) -> list[UnitSet] | None:
 
 
 def _covering(
-    universe: Universe, patterns: Sequence[Sequence[Sequence[int]]], edges: Sequence[UnitSet]
+    universe: Universe,
+    patterns: Sequence[Sequence[Sequence[int]]],
+    edges: Sequence[UnitSet],
+    together: Sequence[tuple[int, int]],
 ) -> tuple[list[UnitSet], bool]:
+    """Ways such that each unit is left out in one, and that each of these pairs is kept in one if it holds no culprit;
+    whether that would take more than `MOST`.
+    """
     several = [occurrences for occurrences in patterns if len(occurrences[0]) > 1]
     kept_sets = _Kept(edges)
     each = [_every(group, MOST) for group in _groups(edges)]
@@ -104,8 +119,7 @@ def _covering(
     for role in range(max(len(occurrences[0]) for occurrences in several) if None in each else 0):
         broken = of(occurrence[role % len(occurrence)] for occurrences in several for occurrence in occurrences)
         kept_sets.keep(kept_sets.units & ~broken)
-    near = _near_pairs(universe, edges)
-    while wanted := kept_sets.apart(near):
+    while wanted := kept_sets.apart(together):
         if len(kept_sets.found) >= MOST:
             return kept_sets.broken, True
         kept_sets.keep_pairs(wanted)
