@@ -22,7 +22,7 @@ _REPEATED = 3
 _SHARE = 8
 #: A connected failing set seldom has more units of one op that matter.
 _MOST_CENTRES = 2
-#: A ball of at most so many units is trimmed without being asked first.
+#: A ball of at most so many units is trimmed without being asked.
 _UNASKED = 4
 #: Longest distance in a pattern that balls are asked for.
 _FURTHEST = 12
@@ -101,8 +101,8 @@ class ConnectedMinimiser:
     def _centres(self, atom: UnitSet, near: UnitSet, steps: int) -> Iterator[UnitSet]:
         """One or two units of the atom around which a set fails, as far as is known.
 
-        A ball of few units is not asked, because it is trimmed in as few calls if it fails. The next centre is taken
-        only if it does not.
+        A ball around one unit mostly fails, so it is trimmed without being asked first; and so is one of few units
+        around two, which is trimmed in as few calls. The next centre is taken only if it passes.
         """
         balls, places = self._places(atom, near, steps)
         repeated = len(places) < len(balls)
@@ -121,8 +121,7 @@ class ConnectedMinimiser:
                     low = middle
             centre |= 1 << left[high - 1]
             around |= balls[left[high - 1]]
-            why = english("one place of an op") if size(centre) == 1 else english("two places of an op")
-            if size(around) <= _UNASKED or self._fails(around, why):
+            if size(centre) == 1 or size(around) <= _UNASKED or self._fails(around, english("two places of an op")):
                 yield centre
             left = left[: high - 1]
 
@@ -178,7 +177,8 @@ class ConnectedMinimiser:
                 else:
                     low = middle
             failing = core | of(rest[:high])
-            if not rest and not self._fails(core, english("one place of an op")):
+            unasked = high == len(rest) and (not rest or size(failing) > _UNASKED)
+            if unasked and not self._fails(failing, english("one place of an op")):
                 return 0
             if not high:
                 return core
