@@ -17,6 +17,7 @@ from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import next_asks, plan
 from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.conclude import COMBINED, TWO
+from onnxbisect.search.prior import Atom, BlameOdds
 from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
@@ -1002,3 +1003,15 @@ def test_of_many_ways_to_break_patterns_up_so_many_are_tried_as_keep_any_two_uni
     for one, other in combinations(members(units), 2):
         both = of((one, other))
         assert both in patterns or any(not way & both for way in ways)
+
+
+def test_a_connected_interaction_makes_another_one_likelier():
+    """Of 40 ops 30 pass, and fail with the last 10, of which one may be bad or part of an interaction."""
+    atoms = [Atom(1 << unit, unit) for unit in range(40)]
+    weights = dict.fromkeys(atoms, 1.0)
+    chances = []
+    for found in range(4):
+        odds = BlameOdds(weights, {}, passing=30, interactions=found)
+        odds.observe(atoms[:30], [], atoms[30:])
+        chances.append(odds.interaction(atoms[30:]))
+    assert chances == sorted(set(chances))

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from onnxbisect.language import english
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone, representative
+from onnxbisect.search.pattern import alone, components, representative
 from onnxbisect.search.prior import ACQUITTED_FACTOR, ADVERTISED_FACTOR, NAMED_ODDS, Atom, BlameOdds, rarity
 from onnxbisect.search.state import CutInducedFailure, SearchState
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -260,6 +260,9 @@ class Atoms:
             named,
             acquitted,
             passing=len(safe),
+            interactions=sum(
+                it.interaction and len(components(self._universe, it.units)) == 1 for it in self._state.suspects
+            ),
         )
         # What a log has named was not found by chance, so it says nothing of the density; nor does a failure
         # that it explains, or a second variant of an op.

@@ -49,8 +49,9 @@ class BlameOdds:
         named: Mapping[Atom, float],
         acquitted: frozenset[Atom] = frozenset(),
         passing: int = 0,
+        interactions: int = 0,
     ) -> None:
-        """`passing`: how many of the atoms are in the passing set."""
+        """`passing`: how many atoms are in the passing set; `interactions`: how many of connected units were found."""
         self._weights = weights
         self._named = named
         self._acquitted = acquitted
@@ -62,6 +63,7 @@ class BlameOdds:
         self._known = self._density
         self._bad = 0
         self._passing = passing
+        self._interactions = interactions
 
     def observe(self, safe: Sequence[Atom], bad: Sequence[Atom], failing: Sequence[Atom]) -> None:
         """Weight the densities by what is known; `failing` is a group with at least one bad atom."""
@@ -134,13 +136,14 @@ class BlameOdds:
         """P(an interaction is to blame, and no bad atom), where the passing set fails with these atoms.
 
         The more atoms pass, the less likely is a bad one among those left, and the likelier is it that the last atom of
-        an interaction is one of them.
+        an interaction is one of them. A compiler that refuses ops together often does so again.
         """
         within = self._within(len(failing))
         # Where no bad atom was found, there may be none at all.
         known = float(self._known.sum()) if self._bad else 1.0
         bad_atom = float(self._known @ self._some(failing))
-        odds = INTERACTION / (1 + self._bad) * known * float(within[-1] - within[0]) / bad_atom
+        prior = INTERACTION * (1 + self._interactions) / (1 + self._bad)
+        odds = prior * known * float(within[-1] - within[0]) / bad_atom
         return odds / (1 + odds)
 
     def joint_split(self, failing: Sequence[Atom]) -> int:
