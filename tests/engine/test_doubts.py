@@ -10,8 +10,8 @@ from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.search import next_asks, plan
 from onnxbisect.search.context import between_neighbours, fused_pieces, place_with_most_neighbours
 from onnxbisect.search.state import Suspect
-from onnxbisect.unitset import UnitSet, members, of, size
-from onnxbisect.verdict import Status, Verdict
+from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
+from onnxbisect.verdict import Hints, Status, Verdict
 from support.engine.large_compilers import CLASSES
 from support.engine.large_worlds import LargeWorld, model, planted, search
 from support.engine.worlds import World, universe
@@ -114,3 +114,56 @@ def test_a_compiler_that_fuses_nothing_is_asked_one_piece_for_it(seed: int, bad:
     assert {units for it in diagnosis.culprits for units in it.occurrences} == sets
     assert all(it.certainty is Certainty.CONFIRMED for it in diagnosis.culprits)
     assert any(it[0].status is Status.FAIL for it in verdicts.values())
+
+
+@pytest.mark.parametrize(
+    ("variants", "solos", "edges", "planted"),
+    [
+        ([0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2], [(unit, unit + 1) for unit in range(5)], [of([0, 1]), of([3, 4])]),
+        ([0, 1, 0, 0, 1], [0, 1, 2, 3, 4], [(0, 1)], [of([0, 1])]),
+    ],
+)
+def test_an_op_that_is_excused_by_one_that_is_not_next_to_it_is_suspected(
+    variants: list[int], solos: list[int], edges: list[tuple[int, int]], planted: list[UnitSet]
+) -> None:
+    """V0 or V1 is refused without the other in the file, and some of them next to each other. A log names the first."""
+    graph = universe(variants, edges, solos)
+    ops = graph.variant_members[0], graph.variant_members[1]
+
+    def refused(units: UnitSet) -> UnitSet:
+        found = [lowest(it) for it in planted if not it & ~units]
+        found += members(units & union(ops)) if bool(units & ops[0]) != bool(units & ops[1]) else []
+        return of(found)
+
+    def log(units: UnitSet) -> Hints:
+        first = lowest(refused(units))
+        return Hints(ops=(graph.op[first],), nodes=(f"n{first}",))
+
+    diagnosis = World(graph, lambda units: bool(refused(units)), log, fingerprints=True).diagnose().diagnosis
+    assert diagnosis.culprits
+    assert all(it.certainty is Certainty.SUSPECTED for it in diagnosis.culprits)
+    assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+@pytest.mark.parametrize(
+    ("variants", "edges", "fused", "planted"),
+    [
+        ([0, 1, 1, 0, 1, 1], [(unit, unit + 1) for unit in range(5)], [of([0, 2, 3])], [of([1, 2]), of([4, 5])]),
+        ([0, 1, 2, 3, 1], [(1, 2)], [of([0, 1, 2, 4])], [of([0, 3])]),
+    ],
+)
+def test_an_op_that_is_fused_with_one_that_is_not_next_to_it_is_suspected(
+    variants: list[int], edges: list[tuple[int, int]], fused: list[UnitSet], planted: list[UnitSet]
+) -> None:
+    """V0 and V1 are taken in a pattern of several pieces, which overlaps with what is refused next to each other."""
+    graph = universe(variants, edges)
+    needy = graph.variant_members[0] | graph.variant_members[1]
+
+    def rule(units: UnitSet) -> bool:
+        taken = union(it for it in fused if not it & ~units)
+        return bool(units & needy & ~taken) or any(not it & ~units for it in planted)
+
+    diagnosis = World(graph, rule).diagnose().diagnosis
+    assert diagnosis.culprits
+    assert not any(it.certainty is Certainty.CONFIRMED for it in diagnosis.culprits)
+    assert diagnosis.certificate.status is CertificateStatus.BOUNDED

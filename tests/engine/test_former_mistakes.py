@@ -322,6 +322,10 @@ def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_wit
         (Behaviour.CUT, 54, Log.FIRST_OFFENDER),  # an op that fails with some of its consumers
         (Behaviour.BOUNDARY, 78, Log.FIRST_OFFENDER),  # ops apart from each other that pass with all between them
         (Behaviour.PIECES, 57, Log.FIRST_OFFENDER),  # the same, where others like them were seen to pass so
+        (Behaviour.XOR, 40051, Log.FIRST_OFFENDER),  # excused by what is far away, and refused with what is next to it
+        (Behaviour.XOR, 40071, Log.FIRST_OFFENDER),  # two ops that excuse each other, refused with what lies between
+        (Behaviour.SCATTERED, 127, Log.SILENT),  # two that are fused with a third far from them
+        (Behaviour.SCATTERED, 180, Log.SILENT),
     ],
 )
 def test_what_fails_for_want_of_its_context_is_not_stated_as_a_fact(behaviour, seed, log):

@@ -6,28 +6,46 @@ Here it makes a fact a suspicion, for a call or two.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from onnxbisect.language import english
 from onnxbisect.search.context import FEW_UNITS, between_neighbours, fused_pieces
-from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.places import seen_to_fail
+from onnxbisect.search.oracle import Oracle, Question
+from onnxbisect.search.places import lists_ops, seen_to_fail
 from onnxbisect.search.state import SearchState
-from onnxbisect.unitset import UnitSet, members, of, union
+from onnxbisect.unitset import UnitSet, lowest, members, of, union
 from onnxbisect.universe import Universe
 
 #: Places at which an op passes that show what it passes beside, and that show what it cannot do without.
 _SHOW, _SHOW_NEED = 2, 3
+#: Most refused ops of which each two are asked together, by a compiler that names ops and by one that names nothing.
+_MOST_NAMED, _MOST_REFUSED = 2, 3
+#: Most pieces that a compiler which names ops is asked.
+_PIECES_NAMED = 3
+#: Most units of a model that is asked without each single one.
+_FEWEST_UNITS = 6
+#: Most different ops of a model in which an op is asked without what is next to it.
+_FEW_OPS = 2
 
 
-def doubts(universe: Universe, oracle: Oracle, state: SearchState, remainder: UnitSet, record: Oracle) -> list[UnitSet]:
+def doubts(
+    universe: Universe, oracle: Oracle, state: SearchState, remainder: UnitSet, record: Oracle
+) -> list[Question]:
     """The next piece of each op that was seen to fail in its place; `record` has all answers.
 
     Of a compiler that was not seen to fuse anything, a single piece of a single op; where that passes, it fuses. Then
     one place of each variant is asked between its neighbours, and the others are where that passes.
-    None in a small model, whose ops are asked in pieces of all sizes, and none where logs name anything.
+    None where logs name anything. Of a small model, whose ops are asked in connected pieces of all sizes, what
+    `_apart` has.
     """
-    if len(universe) <= FEW_UNITS or any((said := oracle.look(failing)) and said.hints for failing in oracle.failing):
+    named = any((said := oracle.look(failing)) and said.hints for failing in oracle.failing)
+    if len(universe) <= FEW_UNITS:
+        why = english("an op with another one that is not next to it")
+        return [(piece, why) for piece in _next_apart(universe, oracle, state, remainder, record, named=named)]
+    if named:
         return []
+    why = english("an op with what it reads")
     within = remainder | union(universe.variant_members[variant] for variant in state.only_alone)
     places = _seen_places(universe, oracle, state)
     others = union(suspect.everywhere for suspect in state.suspects)
@@ -37,7 +55,7 @@ def doubts(universe: Universe, oracle: Oracle, state: SearchState, remainder: Un
         first = oracle.probe(next(filter(None, pieces), 0))
         answer = record.look(first)
         if answer is None or not answer.passed:
-            return [first] if first and answer is None else []
+            return [(first, why)] if first and answer is None else []
     found: list[UnitSet] = []
     first_of: dict[int, UnitSet] = {}
     for unit in places:
@@ -48,7 +66,67 @@ def doubts(universe: Universe, oracle: Oracle, state: SearchState, remainder: Un
         due = between if between == first or record.passes_within(first) else 0
         asked = map(oracle.probe, _pieces(universe, oracle, unit, within, others, due))
         found += [next((piece for piece in asked if piece and record.look(piece) is None), 0)]
-    return list(filter(None, dict.fromkeys(found)))
+    return [(piece, why) for piece in dict.fromkeys(found) if piece]
+
+
+def _next_apart(
+    universe: Universe, oracle: Oracle, state: SearchState, remainder: UnitSet, record: Oracle, *, named: bool
+) -> Iterator[UnitSet]:
+    """The next of the first few pieces of `_apart`, of ops that none of them excused; none if the compiler lists ops.
+
+    One that names nothing is asked one: of a second one, searches with many refused ops would take a call more.
+    """
+    if lists_ops(universe, oracle, state.suspects):
+        return iter(())
+    probes = dict.fromkeys(map(oracle.probe, _apart(universe, oracle, state, remainder, named=named)))
+    first = islice((it for it in probes if not oracle.answers(it)), _PIECES_NAMED if named else 1)
+    facts = [it for it in state.suspects if it.single and not any(map(it.held_by, record.passing))]
+    return islice((it for it in first if not record.answers(it) and any(one.held_by(it) for one in facts)), 1)
+
+
+def _apart(
+    universe: Universe, oracle: Oracle, state: SearchState, remainder: UnitSet, *, named: bool
+) -> Iterator[UnitSet]:
+    """Pieces of a small model with two ops that are each refused alone, and not next to each other: one may excuse the
+    other, where in larger pieces each is refused with something else.
+
+    A compiler that names nothing was asked any two ops, so these are asked with what one of them reads, and a model of
+    very few units without each of them. One that names ops is asked the two by themselves, and such an op with one that
+    passes in another place. An op that does so, or one in a model of two ops, is asked with the rest of the model but
+    what is next to it.
+    """
+    seen = seen_to_fail(universe, oracle, state)
+    facts = [it for it in state.suspects if it.single and not it.contested and it.everywhere & seen]
+    facts.sort(key=lambda it: it.units)
+    together = [it for it in state.suspects if not it.single]
+    others = [it.everywhere for it in facts] if len(facts) <= (_MOST_NAMED if named else _MOST_REFUSED) else []
+    if named:
+        others += [universe.variant_members[variant] for variant in state.only_alone]
+    for fact in facts:
+        beside = [it for it in others if not it & fact.everywhere]
+        for other in beside if named or not others else [*beside, fact.everywhere]:
+            pairs = _far_pairs(universe, fact.everywhere, other, with_what_one_reads=not named)
+            pairs = [pair for pair in pairs if not any(it.held_by(pair) for it in together)]
+            if not any(oracle.answers(oracle.probe(pair)) for pair in pairs):
+                yield from pairs[:1]
+        variant = universe.variant[lowest(fact.units)]
+        if named and (variant in state.only_alone or len(universe.variant_members) <= _FEW_OPS):
+            place = 1 << lowest(fact.everywhere & seen)
+            yield remainder & ~universe.neighbours(place) | place
+    if facts and not named and len(universe) <= _FEWEST_UNITS:
+        pieces = (universe.everything & ~(1 << unit) for unit in range(len(universe)))
+        yield from (piece for piece in pieces if any(it.held_by(piece) for it in facts))
+
+
+def _far_pairs(universe: Universe, units: UnitSet, others: UnitSet, *, with_what_one_reads: bool) -> list[UnitSet]:
+    """A unit of each, not next to each other; or these with what the first reads, if it reads anything."""
+    found = []
+    for unit in members(units):
+        read = universe.predecessors[unit] if with_what_one_reads else 0
+        if read or not with_what_one_reads:
+            far = others & ~(universe.neighbours(1 << unit) | 1 << unit)
+            found += [1 << unit | 1 << other | read for other in members(far)]
+    return found
 
 
 def _seen_places(universe: Universe, oracle: Oracle, state: SearchState) -> list[int]:

@@ -120,9 +120,8 @@ def _planned(
 
 def _doubts(universe: Universe, search: SearchReplay, oracle: Oracle, verdicts: Verdicts) -> list[Ask]:
     record = Oracle(universe, verdicts)
-    probes = doubts(universe, oracle, search.state, search.remainder, record)
-    why = english("an op with what it reads")
-    return [Ask(units=units, attempt=0, why=why) for units in probes if units not in verdicts]
+    questions = doubts(universe, oracle, search.state, search.remainder, record)
+    return [Ask(units=units, attempt=0, why=why) for units, why in questions if units not in verdicts]
 
 
 def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) -> Seen:
