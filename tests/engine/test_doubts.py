@@ -17,6 +17,7 @@ from support.engine.large_worlds import LargeWorld, model, planted, search
 from support.engine.worlds import World, universe
 from support.examples import examples
 
+PIECES = next(one for one in CLASSES if "pieces" in one.words)
 FUSED_GREEDILY = next(one for one in CLASSES if one.letter == "C")
 
 
@@ -167,3 +168,11 @@ def test_an_op_that_is_fused_with_one_that_is_not_next_to_it_is_suspected(
     assert diagnosis.culprits
     assert not any(it.certainty is Certainty.CONFIRMED for it in diagnosis.culprits)
     assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+def test_interactions_that_only_share_their_number_of_unconnected_units_are_suspected() -> None:
+    """The compiler takes so many unconnected pieces without ops on the host; the search found ten choices of four."""
+    ((_, made),) = PIECES.worlds(1, 8)
+    judged = search(made, 9, recheck=False, seconds=60)
+    assert judged.ended
+    assert not judged.false

@@ -6,15 +6,16 @@ Here it makes a fact a suspicion, for a call or two.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from onnxbisect.language import english
 from onnxbisect.search.context import FEW_UNITS, between_neighbours, fused_pieces
 from onnxbisect.search.oracle import Oracle, Question
+from onnxbisect.search.pattern import components
 from onnxbisect.search.places import lists_ops, seen_to_fail
-from onnxbisect.search.state import SearchState
-from onnxbisect.unitset import UnitSet, lowest, members, of, union
+from onnxbisect.search.state import SearchState, Suspect
+from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: Places at which an op passes that show what it passes beside, and that show what it cannot do without.
@@ -27,6 +28,8 @@ _PIECES_NAMED = 3
 _FEWEST_UNITS = 6
 #: Most different ops of a model in which an op is asked without what is next to it.
 _FEW_OPS = 2
+#: Fewest unconnected units of interactions, and fewest such interactions, that may be a limit of unconnected pieces.
+_MANY_PIECES, _MANY_ALIKE = 3, 4
 
 
 def doubts(
@@ -180,3 +183,16 @@ def _passed_beside(universe: Universe, oracle: Oracle, unit: int) -> list[set[tu
 def _beside(universe: Universe, unit: int, neighbour: int) -> tuple[bool, int]:
     """Whether the neighbour reads this unit, and the neighbour's variant."""
     return bool(universe.successors[unit] >> neighbour & 1), universe.variant[neighbour]
+
+
+def many_unconnected(universe: Universe, suspects: Sequence[Suspect]) -> list[Suspect]:
+    """Interactions of so many units, none next to another, if there are several of as many: it may be their number that
+    is too much, as where a compiler takes so many unconnected pieces.
+    """
+    apart = [
+        it
+        for it in suspects
+        if it.interaction and size(it.units) >= _MANY_PIECES and len(components(universe, it.units)) == size(it.units)
+    ]
+    counted = Counter(size(it.units) for it in apart)
+    return [it for it in apart if counted[size(it.units)] >= _MANY_ALIKE]
