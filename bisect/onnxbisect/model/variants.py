@@ -131,7 +131,6 @@ class Variants:
             tuple(names.index(name) for name in names),
             tuple(self._forms.get(name) for name in names),
             tuple(None if it is None else it.SerializeToString(deterministic=True) for it in kinds),
-            _filled(node),
             tuple(self._value(name, how) for name, how in zip(names, matters, strict=True) if name in self._known),
         )
 
@@ -196,18 +195,11 @@ def _trimmed(names: Iterable[str]) -> list[str]:
 
 
 def _attributes(node: onnx.NodeProto, outer: Callable[[str], str]) -> Hashable:
-    if filled := _filled(node):
-        return tuple((it.name, it.t.data_type, any(filled)) for it in node.attribute)
+    if node.op_type == "ConstantOfShape" and not domain_of(node):  # what it fills with is a weight
+        return tuple((it.name, it.t.data_type, bool(numpy_helper.to_array(it.t).any())) for it in node.attribute)
     return tuple(
         (attribute.name, _attribute(attribute, outer)) for attribute in sorted(node.attribute, key=lambda a: a.name)
     )
-
-
-def _filled(node: onnx.NodeProto) -> bytes | None:
-    """What ConstantOfShape fills its result with: of its variant only whether that is 0, as with weights."""
-    if node.op_type != "ConstantOfShape" or domain_of(node):
-        return None
-    return next((numpy_helper.to_array(it.t).tobytes() for it in node.attribute if it.name == "value"), b"")
 
 
 def _attribute(attribute: onnx.AttributeProto, outer: Callable[[str], str]) -> Hashable:

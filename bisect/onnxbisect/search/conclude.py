@@ -323,7 +323,7 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
         makers = union(universe.size_makers.get(unit, 0) for unit in members(impossible)) & ~impossible
         unknown.append(
             english(
-                "{units} could not be asked without {ops}: what it computes decides the sizes of their inputs.",
+                "{units} could not be asked without {ops}, whose results decide the sizes of their inputs.",
                 units=_units(size(impossible)),
                 ops=", ".join(sorted({universe.op[unit] for unit in members(makers)})),
             )

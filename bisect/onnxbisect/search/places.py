@@ -107,8 +107,13 @@ def unseen_in_place(
     singles = [suspect for suspect in state.suspects if suspect.single and not (suspect.contested or suspect.like)]
     everywhere = union(suspect.everywhere for suspect in state.suspects if suspect.single and not suspect.contested)
     unanswered = state.unresolved & ~state.not_known | state.impossible
+
+    def possible(units: UnitSet) -> UnitSet:
+        return units & ~universe.impossible_without(everywhere & ~units)
+
     near = [
-        universe.ball(suspect.units, REACH, remainder | suspect.units) | universe.neighbours(suspect.units) & unanswered
+        universe.ball(suspect.units, REACH, remainder | suspect.units)
+        | possible(suspect.units | universe.neighbours(suspect.units) & unanswered)
         for suspect in singles
     ]
     left = max(0, _MOST_PUT_BACK - sum(oracle.look(probe) is not None for probe in near))
@@ -117,7 +122,8 @@ def unseen_in_place(
     together = {failing & everywhere for failing in oracle.failing}
     for suspect, _ in unseen:
         groups = windows(universe, lowest(suspect.units), everywhere, NEAR, FEW_NEAR)
-        missing += [universe.ball(group, PATTERN, remainder | group) for group in groups if group not in together]
+        groups = [group for group in groups if group not in together and possible(group) == group]
+        missing += [universe.ball(group, PATTERN, remainder | group) for group in groups]
     return list(dict.fromkeys(missing))
 
 
