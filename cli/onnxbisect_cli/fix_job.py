@@ -120,5 +120,5 @@ def _plan(request: FixRequest) -> int:
             advisor = Advisor(before, installed().rules, request.terms.allow)
             advisor.add_places(before)
             plan = plan_sections(advisor.advise(), advisor.left(before), files)
-            print("\n".join(terminal_lines(plan, max(terminal_width(), 60))))
+            print("\n".join(terminal_lines(plan, terminal_width())))
     return _exit_code(before) if interruption.number is None else interruption.exit_code

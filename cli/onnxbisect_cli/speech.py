@@ -77,7 +77,7 @@ def show_document(
     indent: int = 1,
 ) -> None:
     """Print a document as JSON, or its sections, which are chosen for a width in columns."""
-    from onnxbisect.report.text import as_markdown, terminal_lines  # which `--help` does not need
+    from onnxbisect.report.text import NARROWEST, as_markdown, terminal_lines  # which `--help` does not need
 
     if form is ListFormat.JSON:
         print(json.dumps(document(), indent=indent))
@@ -86,7 +86,7 @@ def show_document(
         if form is ListFormat.MD:
             print(as_markdown(sections(100)), end="")
         else:
-            width = max(terminal_width(), 60)
+            width = max(terminal_width(), NARROWEST)
             print("\n".join(terminal_lines(sections(width), width)))
 
 

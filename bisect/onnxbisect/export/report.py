@@ -25,8 +25,6 @@ from onnxbisect.report.text import (
     terminal_lines,
 )
 
-_NARROW = 60
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
@@ -128,7 +126,7 @@ class ExportReport:
 
 def terminal(report: ExportReport, *, width: int = 100) -> list[str]:
     """The report in about `width` columns."""
-    return terminal_lines(_sections(report), max(width, _NARROW))
+    return terminal_lines(_sections(report), width)
 
 
 def markdown(report: ExportReport) -> str:

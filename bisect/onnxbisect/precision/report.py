@@ -18,8 +18,6 @@ from onnxbisect.report.text import (
     terminal_lines,
 )
 
-_NARROW = 60
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -174,7 +172,7 @@ class PrecisionReport:
 
 def terminal(report: PrecisionReport, *, width: int = 100) -> list[str]:
     """What `precision` prints, in about `width` columns."""
-    return terminal_lines(_sections(report), max(width, _NARROW))
+    return terminal_lines(_sections(report), width)
 
 
 def markdown(report: PrecisionReport) -> str:

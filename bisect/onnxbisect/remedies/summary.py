@@ -32,7 +32,6 @@ from onnxbisect.report.text import (
 )
 from onnxbisect.verdict import Status
 
-_NARROW = 60
 #: Most ops named for a replacement, and most culprits that other options take.
 _MOST = 6
 #: Most lines of source named for a culprit.
@@ -113,7 +112,7 @@ def left_groups(left: Iterable[LeftRow]) -> list[list[LeftRow]]:
 
 def lines(document: RepairDocument, *, width: int = 100) -> list[str]:
     """What `fix` prints, in about `width` columns."""
-    return terminal_lines(_sections(document), max(width, _NARROW))
+    return terminal_lines(_sections(document), width)
 
 
 def markdown(document: RepairDocument) -> str:

@@ -9,6 +9,7 @@ from onnxbisect.report import words
 from onnxbisect.report.html import environment
 from onnxbisect.report.overview import Overview, OverviewTarget
 from onnxbisect.report.text import (
+    NARROWEST,
     Heading,
     Item,
     Quoted,
@@ -165,16 +166,13 @@ def overview_page(overview: Overview, href: Callable[[str], str]) -> dict[str, o
     }
 
 
-_NARROW = 60
-
-
 def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]:
     """The overview in about `width` columns, without line ends; `files` says where its files were written.
 
     A target's line may be longer, and of the table only the column of nodes is shortened.
     """
     where = [_("Overview: {files}", files=files)] if files else []
-    return terminal_lines([*_sections(overview, max(width, _NARROW)), *where], max(width, _NARROW))
+    return terminal_lines([*_sections(overview, max(width, NARROWEST)), *where], width)
 
 
 def _beside(label: str, name: str) -> str:
@@ -186,7 +184,7 @@ def markdown(overview: Overview, link: Callable[[str, str], str] = _beside) -> s
 
     `link` returns where a file is, given a label and the file's name.
     """
-    return as_markdown(_sections(overview, _NARROW, link))
+    return as_markdown(_sections(overview, NARROWEST, link))
 
 
 def _sections(overview: Overview, width: int, link: Callable[[str, str], str] | None = None) -> Iterator[Section]:

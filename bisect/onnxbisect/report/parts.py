@@ -19,6 +19,7 @@ from onnxbisect.report.html import environment
 from onnxbisect.report.overview import AskedModel, TargetReport
 from onnxbisect.report.overview_forms import STATES
 from onnxbisect.report.text import (
+    NARROWEST,
     Heading,
     Item,
     Quoted,
@@ -209,7 +210,6 @@ def _causes(target: str, parts: Sequence[ModelPart]) -> list[SharedCause]:
     return sorted(causes, key=lambda cause: (-len(cause.shares), -cause.places))
 
 
-_NARROW = 60
 #: Most ops of a cell, and most causes, that are named; the rest is counted.
 _OPS, _CAUSES = 6, 12
 
@@ -273,12 +273,12 @@ def cause_sentence(cause: SharedCause) -> str:
 def lines(found: PartsTable, *, width: int = 100, files: str = "") -> list[str]:
     """The table in about `width` columns, without line ends; `files` says where its files were written."""
     where = [_("Reports: {files}", files=f"{files}/parts.html")] if files else []
-    return terminal_lines([*_sections(found, max(width, _NARROW)), *where], max(width, _NARROW))
+    return terminal_lines([*_sections(found, max(width, NARROWEST)), *where], width)
 
 
 def markdown(found: PartsTable, link: Link) -> str:
     """For a pull request or an issue; `link` returns where the reports are."""
-    return as_markdown(_sections(found, _NARROW, link))
+    return as_markdown(_sections(found, NARROWEST, link))
 
 
 def _sections(found: PartsTable, width: int, link: Link | None = None) -> Iterator[Section]:

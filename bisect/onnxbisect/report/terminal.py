@@ -11,7 +11,7 @@ from onnxbisect.report.contents import Report, op_name
 from onnxbisect.report.culprit_contents import Subgraph
 from onnxbisect.report.culprit_words import CulpritGroup
 from onnxbisect.report.reading import TypedCommand, next_steps, translated_report
-from onnxbisect.report.text import aligned, clean, clip, duration, op_chain, padded, plural, wrapped
+from onnxbisect.report.text import NARROWEST, aligned, clean, clip, duration, op_chain, padded, plural, wrapped
 
 #: Most characters of a sentence about a cause; only very long names in the model exceed it.
 _SENTENCE = 400
@@ -128,7 +128,6 @@ def first_node(entry: Subgraph) -> str:
     return str(entry["nodes"][0]) if entry["nodes"] else ""
 
 
-_NARROW = 60
 _CERTIFICATE_LINES = 6
 #: Most pieces whose sizes are listed.
 _PIECES = 12
@@ -143,7 +142,7 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: TypedCo
 
     Names and sentences that must be complete (the headline, what is unknown) may be longer than `width`.
     """
-    document, width = translated_report(document), max(width, _NARROW)
+    document, width = translated_report(document), max(width, NARROWEST)
     shown = [clean(document["headline"])]
     if tool := words.tool(document["target"]):
         shown.append("  " + _("asked: {tool}", tool=clean(tool)))

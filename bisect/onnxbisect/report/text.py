@@ -179,6 +179,9 @@ class Quoted:
     href: str = ""
 
 
+#: Fewest columns of a document on a terminal: in fewer, tables could not be read.
+NARROWEST = 60
+
 #: Words of this program, text of others, or both one after the other.
 Words = str | Quoted | Sequence[str | Quoted]
 
@@ -236,7 +239,8 @@ def quoted(names: Sequence[str], most: int = 6) -> list[str | Quoted]:
 
 
 def terminal_lines(sections: Iterable[Section], width: int = 100) -> list[str]:
-    """In about `width` columns, without line ends; sentences are not shortened."""
+    """In about `width` columns, `NARROWEST` at least, without line ends; sentences are not shortened."""
+    width = max(width, NARROWEST)
     lines: list[str] = []
     before: Section | None = None
     for section in sections:
