@@ -3,7 +3,7 @@
 import pytest
 from onnx import helper
 
-from onnxbisect.report.culprit_facts import Origin, origin
+from onnxbisect.model.modules import Origin, origin
 
 DYNAMO = (
     'File "/home/me/segment/modeling/transformer.py", line 92, in forward\n    queries, keys = layer(\n'

@@ -8,9 +8,9 @@ import pytest
 from onnx import helper
 
 from onnxbisect.diagnosis import CulpritKind
+from onnxbisect.model.modules import origin
 from onnxbisect.report.ci import gitlab, junit, sarif
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_facts import origin
 from onnxbisect.report.culprit_words import rows, source_lines
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html

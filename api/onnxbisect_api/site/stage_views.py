@@ -74,7 +74,7 @@ def repair_on_page(found: object, search: Search) -> RepairOnPage | None:
 
 
 def before_and_after(change: Change) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """In the form of a culprit's surroundings in a report (`report.culprit_facts`).
+    """In the form of a culprit's surroundings in a report (`report.culprits`).
 
     None if the graphs are too large or the replacement is a constant. The inputs drawn are the node's own, without the
     replacement's constants.

@@ -1,11 +1,14 @@
-"""Find the module of the user's network that a node came from, if the exporter recorded it.
+"""Find the module of the user's network, and the line of its source, that a node came from, as far as the exporter
+recorded them.
 
-Sources: metadata that torch's dynamo exporter writes on nodes (`pkg.torch.onnx.name_scopes`, `namespace`), and node
-names that contain the module (`/mask_decoder/transformer/layers.0/Add`), which its TorchScript exporter writes.
+Sources: metadata that torch's dynamo exporter writes on nodes (`pkg.torch.onnx.name_scopes`, `namespace`;
+`pkg.torch.onnx.stack_trace`, outermost frame first). Its TorchScript exporter writes node names that contain the module
+(`/mask_decoder/transformer/layers.0/Add`), and with `verbose=True` frames into doc strings, innermost first.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import onnx
 
@@ -17,6 +20,13 @@ _MOST = 1000
 
 #: The modules around a node, outermost first: `("decoder", "layers.0", "self_attn")`.
 ModulePath = tuple[str, ...]
+
+_DYNAMO_FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}), in ([^\n]{1,200})(?:\n +([^\n]*))?')
+_TORCHSCRIPT_FRAME = re.compile(r"^ *([^\n()]{1,1000})\((\d{1,9})\): ([^\n]{1,200})$", re.MULTILINE)
+#: Frames of the framework itself: never what the user has to edit.
+_FRAMEWORK = re.compile(
+    r"(?:^|[\\/])(?:torch[\\/](?:nn|onnx|fx|export|utils|jit|autograd|_[^\\/]+)|functorch|onnxscript)[\\/]|^<"
+)
 
 
 def module_of(node: onnx.NodeProto) -> str | None:
@@ -107,3 +117,36 @@ def parts(paths: Mapping[int, ModulePath]) -> dict[ModulePath, UnitSet]:
                 found.setdefault(path[:depth], []).append(unit)
             return {path: of(units) for path, units in found.items()}
     return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A place in the user's source. `scope` is the path of the module, `module` its class; None where unknown."""
+
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+    scope: str | None = None
+    module: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.file is not None or self.scope is not None
+
+
+def origin(node: onnx.NodeProto) -> Origin:
+    """Where this node came from; a falsy Origin if the exporter recorded nothing."""
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    frames = _DYNAMO_FRAME.findall(metadata.get("pkg.torch.onnx.stack_trace", ""))[::-1]
+    frames = frames or [(*frame, "") for frame in _TORCHSCRIPT_FRAME.findall(node.doc_string)]
+    # the innermost frame that is not the framework's own
+    own = next((frame for frame in frames if not _FRAMEWORK.search(frame[0])), None)
+    file, line, function, code = own or (None, None, "", "")
+    return Origin(
+        file=file,
+        line=None if line is None else int(line),
+        function=function.strip() or None,
+        code=code.strip() or None,
+        scope=module_of(node),
+        module=item_before_last(metadata.get("pkg.torch.onnx.class_hierarchy", "")),
+    )

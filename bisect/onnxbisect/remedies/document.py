@@ -13,12 +13,12 @@ from onnxbisect.json_form import from_json, to_json
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
+from onnxbisect.model.modules import origin
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import OutputDifference, Tolerance
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.contract import PlaceProof, Repair
 from onnxbisect.remedies.found import SearchedModel
-from onnxbisect.report.culprit_facts import origin
 from onnxbisect.report.culprit_words import source_line
 from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status, Verdict

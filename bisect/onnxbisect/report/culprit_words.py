@@ -11,7 +11,7 @@ from onnxbisect.report.culprit_contents import CauseEntry, ContrastEntry, Culpri
 from onnxbisect.report.text import plural
 
 if TYPE_CHECKING:  # it brings ONNX along
-    from onnxbisect.report.culprit_facts import Origin
+    from onnxbisect.model.modules import Origin
 
 _Numbered = tuple[int, CulpritEntry]
 

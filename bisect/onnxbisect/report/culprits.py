@@ -12,19 +12,24 @@ from onnxbisect.causes.condition import nothing_passed
 from onnxbisect.causes.explain import causes
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.json_form import to_json
+from onnxbisect.model.facts import UnitProperties
+from onnxbisect.model.modules import Origin, origin
 from onnxbisect.model.scopes import label, named_bodies, qualified
 from onnxbisect.report.contents import LISTED, culprit_dir_name, op_name
 from onnxbisect.report.culprit_contents import (
     CauseEntry,
     CulpritEntry,
     Difference,
+    DrawnEdge,
+    DrawnNode,
     InnerNode,
     NeedsContextEntry,
     OriginEntry,
     PassingVariant,
+    Role,
+    Surroundings,
     VariantFact,
 )
-from onnxbisect.report.culprit_facts import Origin, UnitProperties, origin, surroundings
 from onnxbisect.report.established import Records
 from onnxbisect.report.text import slug
 from onnxbisect.unitset import UnitSet, lowest, members, of, size, spell, union
@@ -33,6 +38,9 @@ from onnxbisect.verdict import Status
 _ORIGINS = 20
 _VARIANTS = 6
 _EXAMPLES = 3
+#: Most units of a culprit that is drawn, and most neighbours on either side.
+_DRAWN = 12
+_NEIGHBOURS = 4
 
 
 def _inner(holder: onnx.NodeProto, path: tuple[str, ...]) -> Iterator[InnerNode]:
@@ -98,7 +106,7 @@ class Entries:
             "largest_passing": None if largest is None else {"size": size(largest), "units": spell(largest)},
             "origin": self._origins(culprit.places),
             "passes_instead": self._passes_instead(culprit),
-            "surroundings": surroundings(self._model, self._facts, culprit.units),
+            "surroundings": self._surroundings(culprit.units),
             "cause": cause,
         }
         if number - 1 in self._variants:
@@ -225,6 +233,57 @@ class Entries:
             if labels:
                 return [{"what": label, "culprit": mine.get(label), "passes": theirs.get(label)} for label in labels]
         return []
+
+    def _surroundings(self, units: UnitSet) -> Surroundings | None:
+        """`nodes` (name, op, role) and `edges` between them (indices into `nodes`, tensor, type); None if too large.
+
+        Roles: `culprit`; `before` and `after` for neighbours; `input` and `output` for the graph's own, without an op.
+        """
+        if not 0 < size(units) <= _DRAWN:
+            return None
+        universe, graph = self._universe, self._model.proto.graph
+        inside = list(members(units))
+        before, after = (
+            list(members(union(beside[unit] for unit in inside) & ~units))
+            for beside in (universe.predecessors, universe.successors)
+        )
+        roles: dict[int, Role] = dict.fromkeys(before[-_NEIGHBOURS:], "before")
+        roles |= dict.fromkeys(after[:_NEIGHBOURS], "after")
+        roles |= dict.fromkeys(inside, "culprit")
+        nodes: list[DrawnNode] = []
+        place: dict[int, int] = {}
+        producer: dict[str, int] = {}
+        for unit in sorted(roles):
+            node = self.node(unit)
+            place[unit] = len(nodes)
+            producer |= {tensor: unit for tensor in node.output if tensor}
+            nodes.append({"name": node.name, "op": universe.op[unit], "role": roles[unit]})
+        edges: list[DrawnEdge] = []
+        for unit in sorted(roles):
+            for tensor in dict.fromkeys(self.node(unit).input):
+                source = producer.get(tensor)
+                if source is not None and "culprit" in (roles[unit], roles[source]):
+                    edges.append(self._edge(place[source], place[unit], tensor))
+        weights = {tensor.name for tensor in graph.initializer}
+        used = {name for unit in inside for name in self.node(unit).input} - weights
+        made = {name: unit for unit in inside for name in self.node(unit).output}
+        for value in [value for value in graph.input if value.name in used][:_NEIGHBOURS]:
+            nodes.append({"name": value.name, "op": "", "role": "input"})
+            for unit in inside:
+                if value.name in self.node(unit).input:
+                    edges.append(self._edge(len(nodes) - 1, place[unit], value.name))
+        for value in [value for value in graph.output if value.name in made][:_NEIGHBOURS]:
+            nodes.append({"name": value.name, "op": "", "role": "output"})
+            edges.append(self._edge(place[made[value.name]], len(nodes) - 1, value.name))
+        return {
+            "nodes": nodes,
+            "edges": edges,
+            "hidden_before": max(0, len(before) - _NEIGHBOURS),
+            "hidden_after": max(0, len(after) - _NEIGHBOURS),
+        }
+
+    def _edge(self, source: int, target: int, tensor: str) -> DrawnEdge:
+        return {"from": source, "to": target, "tensor": tensor, "type": self._facts.type(tensor)}
 
 
 def cause_entries(
