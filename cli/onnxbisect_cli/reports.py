@@ -13,9 +13,8 @@ from onnxbisect.json_form import checked
 from onnxbisect.report import parts
 from onnxbisect.report.contents import FORMAT, Report
 from onnxbisect.report.files import FILE_NAMES, FORMS, culprit_dirs, put
-from onnxbisect.report.overview import Overview
-from onnxbisect.report.overview_forms import html, markdown
-from onnxbisect.report.overview_forms import lines as overview_lines
+from onnxbisect.report.overview import Overview, html, markdown
+from onnxbisect.report.overview import lines as overview_lines
 from onnxbisect.report.reading import TypedCommand
 from onnxbisect.report.terminal import lines
 from onnxbisect.verdict import Status

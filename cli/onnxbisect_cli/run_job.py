@@ -13,7 +13,8 @@ from onnx_bisect.job_documents import Part
 from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
 from onnxbisect.language import english
 from onnxbisect.report import words
-from onnxbisect.report.overview import AskedModel, TargetReport, overview
+from onnxbisect.report.compare import AskedModel, TargetReport
+from onnxbisect.report.overview import overview
 from onnxbisect.report.parts import ModelPart as Row
 from onnxbisect.report.parts import parts_table
 from onnxbisect.report.reading import TypedCommand, bound_inputs

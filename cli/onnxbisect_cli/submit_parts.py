@@ -9,7 +9,8 @@ from onnx_bisect.client import failure
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report import parts as table
 from onnxbisect.report import words
-from onnxbisect.report.overview import AskedModel, TargetReport, overview
+from onnxbisect.report.compare import AskedModel, TargetReport
+from onnxbisect.report.overview import overview
 from onnxbisect_cli.exit_status import stopping
 from onnxbisect_cli.parameters import Format, demand_folder, demand_overview
 from onnxbisect_cli.reports import exit_code, render_parts, write_files, write_overview, write_parts

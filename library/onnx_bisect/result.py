@@ -16,11 +16,11 @@ from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.json_form import from_json
 from onnxbisect.model.external import external_tensors
 from onnxbisect.report import files, parts, terminal, words
+from onnxbisect.report.compare import AskedModel, TargetReport
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.files import FORMS, culprit_dirs, put
 from onnxbisect.report.html import environment
-from onnxbisect.report.overview import AskedModel, TargetReport
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.folders import working_folder

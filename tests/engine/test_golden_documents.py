@@ -47,14 +47,16 @@ from onnxbisect.remedies.document import (
     RuleRow,
     StruckRow,
 )
-from onnxbisect.report import history, overview_forms
+from onnxbisect.report import history
 from onnxbisect.report import parts as parts_chapter
-from onnxbisect.report.compare import compare, compare_sections
+from onnxbisect.report.compare import AskedModel, TargetReport, compare, compare_sections
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.history import VersionedPart, VersionHistory
-from onnxbisect.report.overview import AskedModel, TargetReport, overview
+from onnxbisect.report.overview import lines as overview_lines
+from onnxbisect.report.overview import markdown as overview_markdown
+from onnxbisect.report.overview import overview
 from onnxbisect.report.parts import ModelPart, PartsTable, parts_table
 from onnxbisect.report.text import as_markdown, terminal_lines
 from onnxbisect.split.manifest import (
@@ -366,8 +368,8 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "inspection.json": lambda: _json(inspection_document(inspection()), 2),
     "manifest.json": lambda: manifest().to_json(),
     "overview.json": lambda: _json(overview(AskedModel.of(NET), asked())),
-    "overview.md": lambda: overview_forms.markdown(overview(AskedModel.of(NET), asked())),
-    "overview.txt": lambda: "\n".join(overview_forms.lines(overview(AskedModel.of(NET), asked()), files="out")),
+    "overview.md": lambda: overview_markdown(overview(AskedModel.of(NET), asked())),
+    "overview.txt": lambda: "\n".join(overview_lines(overview(AskedModel.of(NET), asked()), files="out")),
     "parts.json": lambda: _json(parts().to_json()),
     "parts.md": lambda: parts_chapter.markdown(parts(), lambda *path: "/".join(path)),
     "parts.txt": lambda: "\n".join(parts_chapter.lines(parts(), files="out")),

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from onnx_bisect import overview_schema
 from onnxbisect.diagnosis import Certainty, CulpritKind, DiagnosedCulprit
 from onnxbisect.model.model import Model
+from onnxbisect.report.compare import AskedModel, TargetReport
 from onnxbisect.report.document import document
-from onnxbisect.report.overview import AskedModel, Overview, TargetReport, overview
-from onnxbisect.report.overview_forms import html, lines, markdown
+from onnxbisect.report.overview import Overview, html, lines, markdown, overview
 from onnxbisect.unitset import of, spell
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, single
 

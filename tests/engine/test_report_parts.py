@@ -1,9 +1,9 @@
 """The table of several models, made from reports."""
 
 from onnxbisect.exactness import Exactness
+from onnxbisect.report.compare import AskedModel, TargetReport
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
-from onnxbisect.report.overview import AskedModel, TargetReport
 from onnxbisect.report.parts import ModelPart, answer, headline, html, lines, markdown, parts_table
 from onnxbisect.verdict import Status
 from support.engine.report_factory import chain, job_of, single

@@ -22,12 +22,14 @@ from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.precision.report import markdown as precision_markdown
 from onnxbisect.remedies import summary
 from onnxbisect.remedies.document import RepairDocument
-from onnxbisect.report import overview_forms, parts
-from onnxbisect.report.compare import compare, compare_sections
+from onnxbisect.report import parts
+from onnxbisect.report.compare import AskedModel, TargetReport, compare, compare_sections
 from onnxbisect.report.contents import Report
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.markdown import culprit_readme
-from onnxbisect.report.overview import AskedModel, TargetReport, overview
+from onnxbisect.report.overview import html as overview_html
+from onnxbisect.report.overview import markdown as overview_markdown
+from onnxbisect.report.overview import overview
 from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import as_markdown
 
@@ -68,8 +70,8 @@ def show(report: Report) -> None:
         assert form(report)
     assert lines(report)
     assert as_markdown(compare_sections(compare(report, report)))
-    assert overview_forms.html(several)
-    assert overview_forms.markdown(several)
+    assert overview_html(several)
+    assert overview_markdown(several)
     assert parts.html(table, lambda *way: "/".join(way))
     for number in range(1, len(report["culprits"]) + 1):
         assert culprit_readme(report, number)

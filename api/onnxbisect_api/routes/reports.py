@@ -9,8 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from onnxbisect.language import within
 from onnxbisect.report.files import FILE_NAMES, FORMS
-from onnxbisect.report.overview import Overview
-from onnxbisect.report.overview_forms import html, markdown
+from onnxbisect.report.overview import Overview, html, markdown
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.errors.problems import Problem
 from onnxbisect_api.headers import tag_of, unchanged

@@ -15,8 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from onnxbisect.language import _, marked, within
 from onnxbisect.report.contents import Report
 from onnxbisect.report.html import CulpritLinks, Link, Links
-from onnxbisect.report.overview import Overview
-from onnxbisect.report.overview_forms import overview_page
+from onnxbisect.report.overview import Overview, overview_page
 from onnxbisect.report.reading import translated_report
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Listener, Reader, Submitter, demand_good
 from onnxbisect_api.errors.problems import Problem

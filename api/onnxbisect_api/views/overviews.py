@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from onnxbisect.report import words
-from onnxbisect.report.overview import AskedModel, Overview, TargetReport, overview
+from onnxbisect.report.compare import AskedModel, TargetReport
+from onnxbisect.report.overview import Overview, overview
 from onnxbisect.report.parts import ModelPart, PartsTable, parts_table
 from onnxbisect.report.text import clip
 from onnxbisect_api.views.found import document_of

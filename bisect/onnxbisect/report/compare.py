@@ -1,11 +1,14 @@
-"""Compare two reports: which culprits are gone, which are new, and which are still there.
+"""Reports beside each other: those of several targets on one model; and of two, which culprits are gone, which are new,
+and which are still there (`onnx-bisect/compare@1`).
 
 Between the reports the model may have been repaired, so that nodes have other names, or the compiler may be another
 version with other messages. So culprits are matched in three ways, the most reliable first.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Final, Literal
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal
 
 from typing_extensions import TypedDict
 
@@ -16,8 +19,11 @@ from onnxbisect.report import words
 from onnxbisect.report.contents import LISTED, Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, op_chain, plural
-from onnxbisect.unitset import is_subset, of, units_in
+from onnxbisect.unitset import UnitSet, is_subset, lowest, of, size, union, units_in
 from onnxbisect.verdict import Kind, Status
+
+if TYPE_CHECKING:
+    from onnxbisect.model.model import Model  # brings onnx along, which readers of reports do without
 
 #: The value of `format`; an incompatible change increments the number.
 FORMAT: Final = "onnx-bisect/compare@1"
@@ -247,3 +253,66 @@ def compare_sections(found: Comparison, width: int = 100) -> Iterator[Section]:
     for kind, culprits in kinds:
         if (more := len(culprits) - _MOST_ROWS) > 0:
             yield _("{kind}: {more} more", kind=kind, more=more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedModel:
+    """The model that all targets compiled. `names` has the node name of each unit."""
+
+    name: str
+    sha256: str
+    nodes: int
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, model: "Model") -> "AskedModel":
+        """From the model itself."""
+        nodes = model.proto.graph.node
+        names = tuple(nodes[unit.node].name for unit in model.units)
+        return cls(name=model.path.name, sha256=model.sha256, nodes=len(nodes), names=names)
+
+    @classmethod
+    def of_report(cls, report: Report) -> "AskedModel":
+        """From the report of any target, if the model is not at hand."""
+        about = report["model"]
+        return cls(name=about["name"], sha256=about["sha256"], nodes=about["nodes"], names=report["units"]["names"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetReport:
+    """One target under its label. `report` is its document; if None, `reason` says why, and `ended` that its turn never
+    came.
+    """
+
+    label: str
+    backend: str
+    report: Report | None = None
+    reason: str = ""
+    ended: bool = False
+
+    @cached_property
+    def passing(self) -> list[UnitSet]:
+        """The sets of units that compiled, largest first."""
+        probes = self.report["probes"] if self.report else ()
+        return sorted(
+            (self.units(it["units"]) for it in probes if it["verdict"] == Status.PASS), key=size, reverse=True
+        )
+
+    @cached_property
+    def passed(self) -> UnitSet:
+        """The units that were in one of these sets."""
+        return union(self.passing)
+
+    @cached_property
+    def culprits(self) -> Mapping[int, list[tuple[int, UnitSet, CulpritEntry]]]:
+        """Every occurrence of every culprit by its lowest unit, with its number in the report, and its culprit."""
+        found: dict[int, list[tuple[int, UnitSet, CulpritEntry]]] = {}
+        culprits = self.report["culprits"] if self.report else ()
+        for number, (culprit, text) in enumerate((it, text) for it in culprits for text in it["occurrence_units"]):
+            if units := self.units(text):
+                found.setdefault(lowest(units), []).append((number, units, culprit))
+        return found
+
+    def units(self, text: str) -> UnitSet:
+        """The set in text of the report."""
+        return units_in(text, len(self.report["units"]["names"]) if self.report else 0)

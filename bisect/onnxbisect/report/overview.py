@@ -1,25 +1,40 @@
-"""Several targets beside each other: `onnx-bisect/overview@1`, culprits by targets, made from their reports."""
+"""Several targets beside each other: `onnx-bisect/overview@1`, culprits by targets, made from their reports; and its
+forms as text lines, as Markdown, and as one HTML file.
+"""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, NotRequired
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, Literal, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
 from onnxbisect.diagnosis import CertificateStatus, TargetEntry
-from onnxbisect.report.contents import OpVerdict, Report, StatsEntry, op_name
+from onnxbisect.finished import translated
+from onnxbisect.language import _, marked
+from onnxbisect.report import words
+from onnxbisect.report.compare import AskedModel, TargetReport
+from onnxbisect.report.contents import OpVerdict, StatsEntry, op_name
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size, union, units_in
+from onnxbisect.report.html import environment
+from onnxbisect.report.text import (
+    NARROWEST,
+    Heading,
+    Item,
+    Quoted,
+    Section,
+    TextTable,
+    as_markdown,
+    duration,
+    op_chain,
+    plural,
+    terminal_lines,
+)
+from onnxbisect.unitset import UnitSet, is_subset, members
 from onnxbisect.verdict import Status
-
-if TYPE_CHECKING:
-    from onnxbisect.model.model import Model  # brings onnx along, which readers of reports do without
-
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT: Final = "onnx-bisect/overview@1"
-
 
 CellState = Literal["refused", "in_part", "suspected", "passes", "unknown"]
 
@@ -119,76 +134,12 @@ class Overview(TypedDict):
     """Every op of the model, by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AskedModel:
-    """The model that all targets compiled. `names` has the node name of each unit."""
-
-    name: str
-    sha256: str
-    nodes: int
-    names: Sequence[str]
-
-    @classmethod
-    def of(cls, model: "Model") -> "AskedModel":
-        """From the model itself."""
-        nodes = model.proto.graph.node
-        names = tuple(nodes[unit.node].name for unit in model.units)
-        return cls(name=model.path.name, sha256=model.sha256, nodes=len(nodes), names=names)
-
-    @classmethod
-    def of_report(cls, report: Report) -> "AskedModel":
-        """From the report of any target, if the model is not at hand."""
-        about = report["model"]
-        return cls(name=about["name"], sha256=about["sha256"], nodes=about["nodes"], names=report["units"]["names"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class TargetReport:
-    """One target under its label. `report` is its document; if None, `reason` says why, and `ended` that its turn never
-    came.
-    """
-
-    label: str
-    backend: str
-    report: Report | None = None
-    reason: str = ""
-    ended: bool = False
-
-    @cached_property
-    def passing(self) -> list[UnitSet]:
-        """The sets of units that compiled, largest first."""
-        probes = self.report["probes"] if self.report else ()
-        return sorted(
-            (self.units(it["units"]) for it in probes if it["verdict"] == Status.PASS), key=size, reverse=True
-        )
-
-    @cached_property
-    def passed(self) -> UnitSet:
-        """The units that were in one of these sets."""
-        return union(self.passing)
-
-    @cached_property
-    def culprits(self) -> Mapping[int, list[tuple[int, UnitSet, CulpritEntry]]]:
-        """Every occurrence of every culprit by its lowest unit, with its number in the report, and its culprit."""
-        found: dict[int, list[tuple[int, UnitSet, CulpritEntry]]] = {}
-        culprits = self.report["culprits"] if self.report else ()
-        for number, (culprit, text) in enumerate((it, text) for it in culprits for text in it["occurrence_units"]):
-            if units := self.units(text):
-                found.setdefault(lowest(units), []).append((number, units, culprit))
-        return found
-
-    def units(self, text: str) -> UnitSet:
-        """The set in text of the report."""
-        return units_in(text, len(self.report["units"]["names"]) if self.report else 0)
-
-
-@dataclass(kw_only=True)
-class _Row:
+class _Row(NamedTuple):
     """Culprits of the same ops, in any target, that have a place in common."""
 
     ops: tuple[str, ...]
     capacity: bool
-    places: set[UnitSet] = field(default_factory=set)
+    places: frozenset[UnitSet]
 
 
 def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
@@ -238,14 +189,11 @@ def _rows(asked: Sequence[TargetReport]) -> list[_Row]:
     rows: list[_Row] = []
     for it in asked:
         for culprit in it.report["culprits"] if it.report else ():
-            row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
-            row.places = {it.units(text) for text in culprit["occurrence_units"]}
-            alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
-            for other in alike:
-                if other.places & row.places:
-                    row.places |= other.places
-                    rows.remove(other)
-            rows.append(row)
+            ops, capacity = tuple(culprit["ops"]), culprit["kind"] == "capacity"
+            places = frozenset(it.units(text) for text in culprit["occurrence_units"])
+            shared = [row for row in rows if row[:2] == (ops, capacity) and row.places & places]
+            rows = [row for row in rows if row not in shared]
+            rows.append(_Row(ops, capacity, places.union(*(row.places for row in shared))))
     return rows
 
 
@@ -291,3 +239,202 @@ def _ops(asked: Sequence[TargetReport]) -> list[OverviewOp]:
         }
         for op in sorted(found)
     ]
+
+
+#: How the headline of a model ends that compiles, and whose numbers are wrong.
+_OTHER_NUMBERS = "and computes other numbers"
+
+STATES = {
+    "pass": marked("compiles"),
+    "fail": marked("does not compile"),
+    "unresolved": marked("no answer"),
+    "unusable": marked("cannot be asked"),
+    "not_asked": marked("not asked"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverviewRow:
+    """Rows of the overview that read the same: variants of one op with the same results on every target."""
+
+    ops: str
+    first: str
+    places: int
+    variants: int
+    refused: Sequence[int]
+    states: Sequence[str]
+
+    def cell(self, target: int) -> str:
+        """The result on one target: `refused`, `3 of 5 refused`, `passes`, `unknown`."""
+        if self.states[target] == "in_part":
+            return _("{refused} of {places} refused", refused=self.refused[target], places=self.places)
+        return words.named(self.states[target])
+
+
+def rows(overview: Overview) -> list[OverviewRow]:
+    """The table's lines, those that most targets refuse first, then in model order."""
+    alike: dict[tuple[str, ...], list[OverviewCulprit]] = {}
+    labels = [target["label"] for target in overview["targets"]]
+    for row in overview["culprits"]:
+        states = (row["cells"][label]["state"] for label in labels)
+        alike.setdefault((row["kind"], op_chain(row["ops"]), *states), []).append(row)
+    found = [
+        OverviewRow(
+            ops=ops,
+            first=next(chain.from_iterable(same[0]["places"][:1]), ""),
+            places=sum(len(row["places"]) for row in same),
+            variants=len(same),
+            refused=[sum(row["cells"][label]["refused"] for row in same) for label in labels],
+            states=states,
+        )
+        for (_kind, ops, *states), same in alike.items()
+    ]
+    return sorted(found, key=lambda line: -sum(state in ("refused", "in_part") for state in line.states))
+
+
+def summary(overview: Overview, target: OverviewTarget) -> str:
+    """`does not compile: 3 ops at 7 places, proven; 24 compiler calls, 12 s (9.8 s compiling)`, or why not."""
+    state, report = state_name(target), target["report"]
+    if report is None:
+        return _("{state}: {sentence}", state=state, sentence=translated(target["sentence"]))
+    stats = report["stats"]
+    found = ""
+    if report["culprits"]:  # what the target's column of the table shows
+        label = target["label"]
+        shown = [row for row in overview["culprits"] if row["cells"][label]["culprits"]]
+        culprits = plural(len(shown), "culprit")
+        if all(row["kind"] == "single" for row in shown):
+            culprits = plural(len({tuple(row["ops"]) for row in shown}), "op")
+        places = plural(sum(row["cells"][label]["refused"] for row in shown), "place")
+        found = _(": {culprits}", culprits=_("{culprits} at {places}", culprits=culprits, places=places))
+    cost = _(
+        "{calls}, {seconds} ({compiling} compiling)",
+        calls=plural(stats["compiler_calls"], "compiler call"),
+        seconds=duration(stats["wall_seconds"]),
+        compiling=duration(stats["compile_seconds"]),
+    )
+    certificate = words.named(report["certificate"])
+    return _("{state}{found}, {certificate}; {cost}", state=state, found=found, certificate=certificate, cost=cost)
+
+
+def asked(target: OverviewTarget) -> str:
+    """`rknn (target=rk3588), RKNN-Toolkit2 2.3.2`; empty if nothing is known about the tool."""
+    if target["report"] is None:
+        return ""
+    about = target["report"]["target"]
+    return f"{words.target(about)}, {words.tool(about)}"
+
+
+def state_name(target: OverviewTarget) -> str:
+    """`does not compile`, `cannot be asked`."""
+    if target["report"] is not None and target["report"]["headline"].endswith(_OTHER_NUMBERS):
+        return _("compiles and computes other numbers")
+    return _(STATES.get(target["state"], target["state"]))
+
+
+def headline(overview: Overview) -> str:
+    """The result in one sentence."""
+    states = [target["state"] for target in overview["targets"]]
+    open_ = sum(state not in ("pass", "fail") for state in states)
+    unknown = _("; no answer for {open_}", open_=open_) if open_ else ""
+    passing = states.count(Status.PASS)
+    return _(
+        "{name} compiles for {passing} of {targets}{unknown}",
+        name=overview["model"]["name"],
+        passing=passing,
+        targets=plural(len(states), "target"),
+        unknown=unknown,
+    )
+
+
+_VERDICTS = {
+    "pass": marked("✓ compiles"),
+    "fail": marked("✗ refused"),
+    "needs_context": marked("✓ in context"),
+    "unknown": marked("unknown"),
+}
+_ORDER = ("fail", "mixed", "unknown", "needs_context", "pass")
+
+
+def overview_page(overview: Overview, href: Callable[[str], str]) -> dict[str, object]:
+    """The values of the page: rows of the document with their words; `href` returns where the report of a label is."""
+    ops = []
+    for row in overview.get("ops", ()):  # earlier servers do not send it
+        cells = []
+        for target in overview["targets"]:
+            cell = row["cells"][target["label"]]
+            some = _("✗ {failing} of {nodes}", failing=cell["failing"], nodes=row["nodes"])
+            cells.append((cell["verdict"], _(_VERDICTS[cell["verdict"]]) if cell["verdict"] in _VERDICTS else some))
+        ops.append((row["op"], row["nodes"], cells))
+    return {
+        "targets": [
+            {
+                **target,
+                "name": state_name(target),
+                "answer": summary(overview, target),
+                "asked": asked(target),
+                "href": href(target["label"]) if target["report"] else "",
+            }
+            for target in overview["targets"]
+        ],
+        "culprits": rows(overview),
+        # those that most targets refuse come first
+        "ops": sorted(ops, key=lambda it: sorted((*_ORDER, verdict).index(verdict) for verdict, _said in it[2])),
+    }
+
+
+def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]:
+    """The overview in about `width` columns, without line ends; `files` says where its files were written.
+
+    A target's line may be longer, and of the table only the column of nodes is shortened.
+    """
+    where = [_("Overview: {files}", files=files)] if files else []
+    return terminal_lines([*_sections(overview, max(width, NARROWEST)), *where], width)
+
+
+def _beside(label: str, name: str) -> str:
+    return f"{label}/{name}"
+
+
+def markdown(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
+    """For a pull request or an issue.
+
+    `link` returns where a file is, given a label and the file's name.
+    """
+    return as_markdown(_sections(overview, NARROWEST, link))
+
+
+def _sections(overview: Overview, width: int, link: Callable[[str, str], str] | None = None) -> Iterator[Section]:
+    targets = overview["targets"]
+    yield Heading(headline(overview))
+    where = {it["label"]: link(it["label"], "report.md") if link and it["report"] else "" for it in targets}
+    yield [Item(Quoted(it["label"], where[it["label"]]), summary(overview, it), [asked(it)]) for it in targets]
+    if found := rows(overview):
+        cells: list[list[str | Quoted]] = [
+            [Quoted(line.ops), str(line.places), Quoted(line.first), *(line.cell(it) for it in range(len(targets)))]
+            for line in found
+        ]
+        ops, nodes = min(34, width // 3), _("first node")
+        wide = [max(len(str(row[i])) for row in cells) for i in range(3, 3 + len(targets))]
+        others = [max(len(it["label"]), size) + 2 for it, size in zip(targets, wide, strict=True)]
+        left = width - sum(min(26, it) for it in others) - min(ops, max(len(line.ops) for line in found)) - 10
+        yield TextTable(
+            head=["op", "places", nodes, *(Quoted(it["label"]) for it in targets)],
+            rows=cells,
+            limits=[ops, 6, max(12, left), *([24] * len(targets))],
+            right=(1,),
+            keep_end=(2,),
+        )
+
+
+def html(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
+    """One file that opens offline, without scripts; links to the reports of the targets, as `link` says."""
+    return (
+        environment()
+        .get_template("overview.html.j2")
+        .render(
+            headline=headline(overview),
+            overview=overview_page(overview, lambda label: link(label, "report.html")),
+            doc=overview,
+        )
+    )

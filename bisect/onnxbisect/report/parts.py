@@ -13,11 +13,11 @@ from rich.cells import cell_len
 from onnxbisect.finished import clauses
 from onnxbisect.json_form import to_json
 from onnxbisect.language import _
+from onnxbisect.report.compare import AskedModel, TargetReport
 from onnxbisect.report.contents import op_name
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 from onnxbisect.report.html import environment
-from onnxbisect.report.overview import AskedModel, TargetReport
-from onnxbisect.report.overview_forms import STATES
+from onnxbisect.report.overview import STATES
 from onnxbisect.report.text import (
     NARROWEST,
     Heading,
