@@ -1,6 +1,7 @@
 """The table of several models, made from reports."""
 
 from onnxbisect.exactness import Exactness
+from onnxbisect.language import within
 from onnxbisect.report.compare import AskedModel, TargetReport
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
@@ -43,3 +44,12 @@ def test_why_there_is_no_answer_is_said_once() -> None:
     page = html(table, lambda *path: "/".join(path))
     assert 'href="c/npu/report.html"' in page
     assert 'href="a/npu/report.html"' not in page
+
+
+def test_what_became_of_a_model_is_said_in_the_language_of_the_reader() -> None:
+    table = parts_table([part("a", document(job_of(NET, []))), part("b", None, "说明")], {"npu": "npu"})
+
+    for said in ("compiles", "cannot be asked", "| model |"):
+        assert said in markdown(table, lambda *path: "/".join(path))
+        with within("zh_CN"):
+            assert said not in markdown(table, lambda *path: "/".join(path))

@@ -244,14 +244,6 @@ def _ops(asked: Sequence[TargetReport]) -> list[OverviewOp]:
 #: How the headline of a model ends that compiles, and whose numbers are wrong.
 _OTHER_NUMBERS = "and computes other numbers"
 
-STATES = {
-    "pass": marked("compiles"),
-    "fail": marked("does not compile"),
-    "unresolved": marked("no answer"),
-    "unusable": marked("cannot be asked"),
-    "not_asked": marked("not asked"),
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class OverviewRow:
@@ -329,7 +321,7 @@ def state_name(target: OverviewTarget) -> str:
     """`does not compile`, `cannot be asked`."""
     if target["report"] is not None and target["report"]["headline"].endswith(_OTHER_NUMBERS):
         return _("compiles and computes other numbers")
-    return _(STATES.get(target["state"], target["state"]))
+    return words.of_whole(target["state"])
 
 
 def headline(overview: Overview) -> str:
@@ -419,7 +411,7 @@ def _sections(overview: Overview, width: int, link: Callable[[str, str], str] | 
         others = [max(len(it["label"]), size) + 2 for it, size in zip(targets, wide, strict=True)]
         left = width - sum(min(26, it) for it in others) - min(ops, max(len(line.ops) for line in found)) - 10
         yield TextTable(
-            head=["op", "places", nodes, *(Quoted(it["label"]) for it in targets)],
+            head=[_("op"), _("places"), nodes, *(Quoted(it["label"]) for it in targets)],
             rows=cells,
             limits=[ops, 6, max(12, left), *([24] * len(targets))],
             right=(1,),

@@ -13,11 +13,11 @@ from rich.cells import cell_len
 from onnxbisect.finished import clauses
 from onnxbisect.json_form import to_json
 from onnxbisect.language import _
+from onnxbisect.report import words
 from onnxbisect.report.compare import AskedModel, TargetReport
 from onnxbisect.report.contents import op_name
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 from onnxbisect.report.html import environment
-from onnxbisect.report.overview import STATES
 from onnxbisect.report.text import (
     NARROWEST,
     Heading,
@@ -241,14 +241,14 @@ def answer(cell: Cell) -> str:
     if cell.compiles_after:
         return _("compiles after: {compiles_after}", compiles_after=clauses(cell.compiles_after))
     if cell.state != "fail":
-        return STATES.get(cell.state, cell.state)
+        return words.of_whole(cell.state)
     named = []
     for it in cell.refused:
         places = f" {it.places}" if it.places > 1 else ""
         named.append(f"{op_chain(it.ops)}{places}" + ("" if it.established else " " + _("(suspected)")))
     refused = listed(named, _OPS)
     bounded = _(", bounded") if cell.certificate == "bounded" else ""
-    return (refused or STATES.get(cell.state, cell.state)) + bounded
+    return (refused or words.of_whole(cell.state)) + bounded
 
 
 def telling(found: PartsTable) -> list[SharedCause]:
@@ -283,7 +283,8 @@ def markdown(found: PartsTable, link: Link) -> str:
 
 def _sections(found: PartsTable, width: int, link: Link | None = None) -> Iterator[Section]:
     yield Heading(headline(found))
-    first = min(max(cell_len(text) for text in ("model", *(row.label for row in found.models))), 40)
+    model = _("model")
+    first = min(max(cell_len(text) for text in (model, *(row.label for row in found.models))), 40)
     each = max(16, (width - first - 2) // len(found.targets) - 2)
 
     def cell(row: PartRow, target: str) -> Quoted:
@@ -291,7 +292,7 @@ def _sections(found: PartsTable, width: int, link: Link | None = None) -> Iterat
         return Quoted(answer(row.cells[target]), link(row.label, target, "report.md") if link and reported else "")
 
     yield TextTable(
-        head=["model", *map(Quoted, found.targets)],
+        head=[model, *map(Quoted, found.targets)],
         rows=[[Quoted(row.label), *(cell(row, target) for target in found.targets)] for row in found.models],
         limits=[first, *([each] * len(found.targets))],
     )

@@ -86,6 +86,21 @@ def named(state: str) -> str:
     return _(_NAMES[state]) if state in _NAMES else state
 
 
+#: Words for what is known of a whole model on a target.
+_OF_WHOLE = {
+    "pass": marked("compiles"),
+    "fail": marked("does not compile"),
+    "unresolved": marked("no answer"),
+    "unusable": marked("cannot be asked"),
+    "not_asked": marked("not asked"),
+}
+
+
+def of_whole(state: str) -> str:
+    """`does not compile`, `cannot be asked`: the state of a whole model, in the reader's language."""
+    return _(_OF_WHOLE.get(state, state))
+
+
 def stop(phrase: str) -> str:
     """The phrase as a sentence: with a capital letter and a full stop."""
     return _("{sentence}.", sentence=f"{phrase[:1].upper()}{phrase[1:]}") if phrase else ""
