@@ -1,73 +1,40 @@
-"""The atoms that the search moves, their prior odds, and what the logs on record name and suggest to ask."""
+"""The atoms that the search moves, what the logs on record name and suggest to ask, and how likely each atom is to
+blame, so that the search can halve probability instead of count.
+"""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from onnxbisect.language import english
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, components, representative
-from onnxbisect.search.prior import ACQUITTED_FACTOR, ADVERTISED_FACTOR, NAMED_ODDS, Atom, BlameOdds, rarity
-from onnxbisect.search.state import CutInducedFailure, SearchState
+from onnxbisect.search.places import failing_only_alone
+from onnxbisect.search.state import Atom, SearchState
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind
 
-#: A passing probe up to this size shows well enough which neighbours such a unit needs.
-SMALL = 8
-
-
-def failing_only_alone(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]:
-    """For each variant that fails alone although one of its units passed among others: the failing probe."""
-    found: dict[int, UnitSet] = {}
-    for failing in oracle.failing:
-        if size(failing) != 1:
-            break
-        if any(passing & _alike(universe, failing) for passing in oracle.passing):
-            found.setdefault(universe.variant[lowest(failing)], failing)
-    return found
-
-
-def cut_induced_failures(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[CutInducedFailure]:
-    """These units, each with the smallest group in which it passed. Asks one small group, and the unit alone again.
-
-    `blamed` are units of culprits: the same op may be to blame in another place.
-    """
-    found = []
-    for failing in failing_only_alone(universe, oracle).values():
-        alike = _alike(universe, failing) & ~blamed
-        op = universe.op[lowest(failing)]
-        if not alike or not oracle.ask(failing, english("{op} alone", op=op), again=True).failed:
-            continue
-        smallest = min((passing for passing in oracle.passing if passing & alike), key=size, default=0)
-        if smallest and size(smallest) > SMALL:
-            smallest = _surroundings_that_pass(universe, oracle, smallest & alike, op) or smallest
-        if smallest:
-            found.append(
-                CutInducedFailure(
-                    units=1 << lowest(smallest & alike),
-                    occurrences=tuple((unit,) for unit in members(alike)),
-                    passes_with=smallest,
-                )
-            )
-    return found
-
-
-def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet, op: str) -> UnitSet:
-    group = 1 << lowest(passed)
-    for _ in range(2):
-        group |= universe.neighbours(group)
-        if oracle.ask(group, english("{op} with its neighbours", op=op)).passed:
-            return group
-    return 0
-
-
-def _alike(universe: Universe, one: UnitSet) -> UnitSet:
-    """All units that are identical to this one when cut out alone."""
-    unit = lowest(one)
-    same = universe.variant_members[universe.variant[unit]]
-    return of(other for other in members(same) if universe.solo[other] == universe.solo[unit])
-
+#: Chance from which an atom is compiled alone at once: that probe is needed anyway and probably confirms it.
+HOT = 0.5
+#: Odds of an op that the target does not advertise, or that a log has named; and of one that it does advertise.
+_NAMED_ODDS = 9.0
+_ADVERTISED_FACTOR = 0.1
+#: Prior odds that an interaction is to blame and no bad atom, and how many atoms it has, each number equally likely.
+_INTERACTION = 0.2
+_ATOMS = np.array([2, 3, 5, 8, 12])
+#: Chance of an interaction from which on atoms are asked together with the passing set, and not alone.
+LIKELY = 0.55
+#: Chance that all atoms pass from which on all are asked: half of them would leave a second call more often.
+_ALL = 0.36
+#: Prior odds of it in a failing group while it is less likely than that.
+_UNLIKELY = 0.02
+#: Factor on the odds of an atom that passed alone; it may still be part of an interaction.
+_ACQUITTED_FACTOR = 0.05
 
 #: Asks whether a set fails, with the phrase that says why (`Minimiser.fails`).
 Fails = Callable[[UnitSet, str], bool]
@@ -150,6 +117,143 @@ class LogHints:
     def _passes_alone(self, unit: int) -> bool:
         known = self._oracle.look(alone(self._universe, unit))
         return self._oracle.passes_within(1 << unit) or (known is not None and known.passed)
+
+
+class BlameOdds:
+    """A posterior over which atoms are to blame, each independently with odds `theta * weight`.
+
+    `theta`, the overall density of blame, is unknown: each value of a grid is weighted by how well it explains the
+    atoms known to be safe, those known to be bad, and the failing group that is being split (hierarchical Bayes; with
+    one theta and equal weights this is Hwang's generalised binary splitting, JASA 67, 1972).
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[Atom, float],
+        named: Mapping[Atom, float],
+        acquitted: frozenset[Atom] = frozenset(),
+        passing: int = 0,
+        interactions: int = 0,
+    ) -> None:
+        """`passing`: how many atoms are in the passing set; `interactions`: how many of connected units were found."""
+        self._weights = weights
+        self._named = named
+        self._acquitted = acquitted
+        count = max(len(weights), 2)
+        # Half an atom to half of all atoms to blame, equally likely on a logarithmic scale.
+        self._theta = np.geomspace(0.5 / count, 1.0, 16)
+        self._density = np.full(16, 1 / 16)
+        #: P(what is known of safe and bad atoms, and theta).
+        self._known = self._density
+        self._bad = 0
+        self._passing = passing
+        self._interactions = interactions
+
+    def observe(self, safe: Sequence[Atom], bad: Sequence[Atom], failing: Sequence[Atom]) -> None:
+        """Weight the densities by what is known; `failing` is a group with at least one bad atom."""
+        self._bad = len(bad)
+        log = np.zeros_like(self._theta)
+        if safe:
+            log += np.log1p(-self._chance(safe, acquitted=False)).sum(axis=1)
+        if bad:
+            log += np.log(self._chance(bad)).sum(axis=1)
+        self._known = np.exp(log) / len(log)
+        if failing:
+            log += np.log(self._some(failing))
+        density = np.exp(log - log.max())
+        self._density = density / density.sum()
+
+    def _chance(self, atoms: Sequence[Atom], acquitted: bool = True) -> NDArray[np.float64]:
+        """P(atom is bad | theta), one row for each theta; `acquitted=False` ignores that atoms passed alone."""
+        weights = [
+            self._weights[atom] * (_ACQUITTED_FACTOR if acquitted and atom in self._acquitted else 1.0)
+            for atom in atoms
+        ]
+        odds = np.outer(self._theta, weights)
+        named = np.array([self._named.get(atom, 0.0) for atom in atoms])
+        odds = np.where(named > 0, named, odds)
+        return np.asarray(np.clip(odds / (1 + odds), 1e-6, 0.95), dtype=np.float64)
+
+    def chance(self, atoms: Sequence[Atom], failing: Sequence[Atom] = ()) -> list[float]:
+        """P(atom is bad), given that `failing`, if it has the atom, has at least one bad atom."""
+        if not atoms:
+            return []
+        chances = self._chance(atoms)
+        if failing:
+            # Bayes for each density: P(bad and group fails) is P(bad) for a member of the group.
+            inside = set(failing)
+            member = np.array([atom in inside for atom in atoms])
+            chances = np.where(member, np.minimum(chances / self._some(failing)[:, None], 1.0), chances)
+        return [float(chance) for chance in self._density @ chances]
+
+    def _some(self, atoms: Sequence[Atom]) -> NDArray[np.float64]:
+        """P(at least one of these is bad | theta)."""
+        return np.asarray(-np.expm1(np.log1p(-self._chance(atoms)).sum(axis=1)), dtype=np.float64)
+
+    def even_split(self, atoms: Sequence[Atom], failing: bool) -> int:
+        """How many of the first atoms to compile together, so that pass and fail are equally likely.
+
+        All of them, if they pass with a chance of `_ALL`; of few atoms, the number that saves most calls. `failing`: at
+        least one of the atoms is bad; then at least one is left out.
+        """
+        log_clean = np.cumsum(np.log1p(-self._chance(atoms)), axis=1)
+        clean = np.exp(log_clean)
+        if failing:
+            some = 1 - clean[:, -1:]
+            # The more of its likely members passed alone, the likelier is an interaction, of which any part passes.
+            left = some / -np.expm1(np.log1p(-self._chance(atoms, acquitted=False)).sum(axis=1, keepdims=True))
+            together = _UNLIKELY / (_UNLIKELY + left)
+            passing = self._density @ (together + (1 - together) * (clean - clean[:, -1:]) / some)
+        else:
+            passing = self._density @ clean
+        if not failing and passing[-1] >= _ALL:
+            return len(atoms)
+        last = len(atoms) - 1 if failing else len(atoms)
+        count = 1 + int(np.argmin(np.abs(passing[:last] - 0.5)))
+        if count != 2 or not self._acquitted.isdisjoint(atoms[:3]):
+            return count
+        # A bad atom is compiled alone in any case, so asking one by one wastes calls only on clean atoms: a group that
+        # passes saves one call for each member, and costs one. A pair seldom saves as much as one or three do.
+        saved = [1.0, *(few * passing[few - 1] for few in (2, 3) if few <= last)]
+        return 1 + int(np.argmax(saved))
+
+    def interaction(self, failing: Sequence[Atom]) -> float:
+        """P(an interaction is to blame, and no bad atom), where the passing set fails with these atoms.
+
+        The more atoms pass, the less likely is a bad one among those left, and the likelier is it that the last atom of
+        an interaction is one of them. A compiler that refuses ops together often does so again.
+        """
+        within = self._within(len(failing))
+        # Where no bad atom was found, there may be none at all.
+        known = float(self._known.sum()) if self._bad else 1.0
+        bad_atom = float(self._known @ self._some(failing))
+        prior = _INTERACTION * (1 + self._interactions) / (1 + self._bad)
+        odds = prior * known * float(within[-1] - within[0]) / bad_atom
+        return odds / (1 + odds)
+
+    def joint_split(self, failing: Sequence[Atom]) -> int:
+        """As `even_split` of a failing group, where an interaction is likely."""
+        together = self.interaction(failing)
+        within = self._within(len(failing))
+        clean = np.exp(np.cumsum(np.log1p(-self._chance(failing)), axis=1))
+        singles = self._density @ ((clean - clean[:, -1:]) / (1 - clean[:, -1:]))
+        incomplete = (within[-1] - within[1:]) / (within[-1] - within[0])
+        passing = together * incomplete + (1 - together) * singles
+        return 1 + int(np.argmin(np.abs(passing[:-1] - 0.5)))
+
+    def _within(self, count: int) -> NDArray[np.float64]:
+        """P(the passing set with 0, 1, … `count` more atoms contains all atoms of an interaction)."""
+        shares = (self._passing + np.arange(count + 1)) / max(len(self._weights) - self._bad, self._passing + count)
+        return np.asarray((shares[:, None] ** _ATOMS).mean(axis=1), dtype=np.float64)
+
+    def surprise(self, atoms: Sequence[Atom]) -> float:
+        """Bits still unknown about these atoms: a lower bound on the remaining calls."""
+        return sum(-(p * math.log2(p) + (1 - p) * math.log2(1 - p)) for p in self.chance(atoms) if 0 < p < 1)
+
+
+def rarity(units: UnitSet) -> float:
+    """Relative odds of an atom by its frequency: compilers rarely lack the ops that models mostly consist of."""
+    return 1 / math.sqrt(size(units))
 
 
 class Atoms:
@@ -251,9 +355,9 @@ class Atoms:
         acquitted = frozenset(atom for atom in (*pool, *group) if self.tried(atom))
         mean = sum(rarity(atom.units) for atom in everyone) / len(everyone)
         named = self._odds_of_relatives(pool) | {
-            atom: NAMED_ODDS
+            atom: _NAMED_ODDS
             for atom in pool
-            if (atom.units & self.named.units or self._unadvertised(atom)) and not self.tried(atom)
+            if (atom.units & self.named.units or self._advertised(atom) is False) and not self.tried(atom)
         }
         beliefs = BlameOdds(
             {atom: weight / mean for atom, weight in weights.items()},
@@ -267,7 +371,7 @@ class Atoms:
         # What a log has named was not found by chance, so it says nothing of the density; nor does a failure
         # that it explains, or a second variant of an op.
         ops = {self._universe.op[lowest(atom.units)]: atom for atom in reversed(self.guilty)}
-        found = [it for it in ops.values() if not it.units & self.named.units and not self._unadvertised(it)]
+        found = [it for it in ops.values() if not it.units & self.named.units and self._advertised(it) is not False]
         beliefs.observe(
             [*safe, *sorted(acquitted, key=lambda atom: lowest(atom.units))],
             found,
@@ -292,18 +396,15 @@ class Atoms:
 
     def weight(self, atom: Atom) -> float:
         """Relative odds that the atom is to blame."""
-        return self._prior_weight(atom) * (ACQUITTED_FACTOR if self.tried(atom) else 1.0)
+        return self._prior_weight(atom) * (_ACQUITTED_FACTOR if self.tried(atom) else 1.0)
 
     def _prior_weight(self, atom: Atom) -> float:
-        weight = rarity(atom.units)
-        advertised = self._universe.advertised
-        if advertised is not None and self._universe.op[lowest(atom.units)] in advertised:
-            weight *= ADVERTISED_FACTOR
-        return weight
+        return rarity(atom.units) * (_ADVERTISED_FACTOR if self._advertised(atom) else 1.0)
 
-    def _unadvertised(self, atom: Atom) -> bool:
+    def _advertised(self, atom: Atom) -> bool | None:
+        """Whether the target advertises the atom's op; None if it advertises none."""
         advertised = self._universe.advertised
-        return advertised is not None and self._universe.op[lowest(atom.units)] not in advertised
+        return None if advertised is None else self.say(atom) in advertised
 
     def say(self, atom: Atom) -> str:
         """The atom's op, for progress lines."""

@@ -8,14 +8,13 @@ not.
 from collections.abc import Sequence
 
 from onnxbisect.language import english
-from onnxbisect.search.atoms import Atoms, units_of
+from onnxbisect.search.atoms import HOT, LIKELY, Atoms, BlameOdds, units_of
 from onnxbisect.search.context import FEW_UNITS, REACH, passed_together
 from onnxbisect.search.limits import too_large_to_answer
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone, occurrences
-from onnxbisect.search.prior import HOT, LIKELY, Atom, BlameOdds
-from onnxbisect.search.state import SearchState, Suspect
+from onnxbisect.search.state import Atom, SearchState, Suspect
 from onnxbisect.search.suspect_maker import SuspectMaker
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxbisect.language import english
+from onnxbisect.search.atoms import rarity
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, components, joined
-from onnxbisect.search.prior import Atom, rarity
+from onnxbisect.search.state import Atom
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 

@@ -57,6 +57,13 @@ def joined(universe: Universe, units: UnitSet, within: UnitSet) -> UnitSet:
     return found
 
 
+def identical(universe: Universe, one: UnitSet) -> UnitSet:
+    """All units that are identical to this one when cut out alone."""
+    unit = lowest(one)
+    same = universe.variant_members[universe.variant[unit]]
+    return of(other for other in members(same) if universe.solo[other] == universe.solo[unit])
+
+
 def alone(universe: Universe, unit: int) -> UnitSet:
     """The probe for one unit cut out alone; the same for all units that are identical alone."""
     return 1 << universe.exemplars[universe.solo[unit]]

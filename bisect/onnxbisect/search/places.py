@@ -1,8 +1,9 @@
-"""At which of its places a refused op was seen to fail inside the model."""
+"""At which of its places a refused op was seen to fail inside the model, and what fails only where it is cut out."""
 
 from collections import Counter
 from collections.abc import Sequence
 
+from onnxbisect.language import english
 from onnxbisect.search.context import (
     FEW_NEAR,
     FEW_UNITS,
@@ -15,13 +16,15 @@ from onnxbisect.search.context import (
     windows,
 )
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone
-from onnxbisect.search.state import SearchState, Suspect
+from onnxbisect.search.pattern import alone, identical
+from onnxbisect.search.state import CutInducedFailure, SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: Suspects that are put back into the remainder by themselves, after which no more are for this reason alone.
 _MOST_PUT_BACK = 3
+#: A passing probe up to this size shows well enough which neighbours such a unit needs.
+_SMALL = 8
 
 
 def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
@@ -313,3 +316,48 @@ def may_be_excused(oracle: Oracle, suspect: Suspect, suspects: Sequence[Suspect]
     parts = [part for part in oracle.failing if is_subset(part, suspect.units) and part != suspect.units]
     contexts = (oracle.smallest_passing(part, oracle.universe.everything) for part in parts)
     return any(other.held_by(context | suspect.units) for context in contexts if context for other in others)
+
+
+def failing_only_alone(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]:
+    """For each variant that fails alone although one of its units passed among others: the failing probe."""
+    found: dict[int, UnitSet] = {}
+    for failing in oracle.failing:
+        if size(failing) != 1:
+            break
+        if any(passing & identical(universe, failing) for passing in oracle.passing):
+            found.setdefault(universe.variant[lowest(failing)], failing)
+    return found
+
+
+def cut_induced_failures(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[CutInducedFailure]:
+    """These units, each with the smallest group in which it passed. Asks one small group, and the unit alone again.
+
+    `blamed` are units of culprits: the same op may be to blame in another place.
+    """
+    found = []
+    for failing in failing_only_alone(universe, oracle).values():
+        alike = identical(universe, failing) & ~blamed
+        op = universe.op[lowest(failing)]
+        if not alike or not oracle.ask(failing, english("{op} alone", op=op), again=True).failed:
+            continue
+        smallest = min((passing for passing in oracle.passing if passing & alike), key=size, default=0)
+        if smallest and size(smallest) > _SMALL:
+            smallest = _surroundings_that_pass(universe, oracle, smallest & alike, op) or smallest
+        if smallest:
+            found.append(
+                CutInducedFailure(
+                    units=1 << lowest(smallest & alike),
+                    occurrences=tuple((unit,) for unit in members(alike)),
+                    passes_with=smallest,
+                )
+            )
+    return found
+
+
+def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet, op: str) -> UnitSet:
+    group = 1 << lowest(passed)
+    for _ in range(2):
+        group |= universe.neighbours(group)
+        if oracle.ask(group, english("{op} with its neighbours", op=op)).passed:
+            return group
+    return 0

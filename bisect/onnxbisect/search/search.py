@@ -5,7 +5,6 @@ from functools import partial, reduce
 from operator import and_
 
 from onnxbisect.language import english
-from onnxbisect.search.atoms import cut_induced_failures
 from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.confirm import Confirmer
 from onnxbisect.search.limits import AnswerLimitError, WithinLimit, covering, is_covered, pieces
@@ -13,7 +12,7 @@ from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
-from onnxbisect.search.places import seen_to_fail, unseen_in_place
+from onnxbisect.search.places import cut_induced_failures, seen_to_fail, unseen_in_place
 from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe

@@ -9,7 +9,6 @@ from functools import cached_property
 
 from onnxbisect.language import english
 from onnxbisect.search.pattern import Occurrence, components
-from onnxbisect.search.prior import Atom
 from onnxbisect.unitset import UnitSet, members, of, size, union
 from onnxbisect.universe import Universe, remembered
 
@@ -178,6 +177,14 @@ class Suspect:
     @cached_property
     def _places(self) -> tuple[UnitSet, ...]:
         return tuple(map(of, self.occurrences))
+
+
+@dataclass(frozen=True)
+class Atom:
+    """Units that the search moves together: all of one variant, or fewer once a variant has been split."""
+
+    units: UnitSet
+    variant: int
 
 
 @dataclass(frozen=True, kw_only=True)

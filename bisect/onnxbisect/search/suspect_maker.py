@@ -7,9 +7,8 @@ from onnxbisect.language import english
 from onnxbisect.search.atoms import Atoms
 from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone, apart, choices, components, occurrences, representative
-from onnxbisect.search.prior import Atom
-from onnxbisect.search.state import FEWEST_UNITS, SearchState, Suspect
+from onnxbisect.search.pattern import alone, apart, choices, components, identical, occurrences, representative
+from onnxbisect.search.state import FEWEST_UNITS, Atom, SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
@@ -55,16 +54,7 @@ class SuspectMaker:
         unit = lowest(minimal)
         variant = self._universe.variant[unit]
         self._state.split.setdefault(variant, 1)
-        solo = self._universe.solo
-        alike = Atom(
-            1 << unit
-            | of(
-                other
-                for other in members(self._universe.variant_members[variant] & ~self._oracle.exonerated)
-                if solo[other] == solo[unit]
-            ),
-            variant,
-        )
+        alike = Atom(minimal | identical(self._universe, minimal) & ~self._oracle.exonerated, variant)
         if not self._oracle.ask(self._atoms.alone(alike), english("{say} alone", say=self._atoms.say(alike))).failed:
             self._state.unresolved |= alike.units
             return None
@@ -143,7 +133,7 @@ class SuspectMaker:
         answers = (self._oracle.look(alone(universe, other)) for other in members(units))
         if not any(answer is not None and answer.passed for answer in answers):
             return units
-        return of(other for other in members(units) if universe.solo[other] == universe.solo[unit])
+        return identical(universe, 1 << unit)
 
     def single(self, atom: Atom) -> Suspect:
         """The suspect of an atom that fails alone."""
