@@ -4,7 +4,7 @@ import random
 from itertools import combinations, count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
@@ -751,3 +751,16 @@ def test_an_op_is_asked_in_small_sets_without_ops_that_a_log_names_first(seed):
     """In all of a few sets the log named another refused op, and said nothing of this one, which others make pass."""
     run = Run(world=world(Behaviour.FUSION, seed), log=Log.FIRST_OFFENDER)
     assert not judge(run, run.diagnose()).false_facts
+
+
+@given(st.integers(0, 100_000))
+@example(910_014)
+@settings(max_examples=examples(30))
+def test_nothing_is_proven_of_units_that_no_remainder_holds(seed):
+    """A compiler that gives no answer above a size: units passed alone, and the rest got no answer with them."""
+    one = world(Behaviour.TIME_OUTS, seed)
+    diagnosis = Run(world=one).diagnose()
+    held = union(diagnosis.certificate.probes)
+    blamed = union(units for culprit in diagnosis.culprits for units in (culprit.among, *culprit.occurrences))
+    if held | blamed != one.universe.everything:
+        assert diagnosis.certificate.status is CertificateStatus.BOUNDED, one

@@ -310,7 +310,16 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
             if count == 1
             else english("{units} are not known to this profile: {counted}.", units=_units(count), counted=counted)
         )
-    if unanswered := search.state.unresolved & ~search.state.not_known & ~search.state.masked & ~oracle.exonerated:
+    left_out = search.state.unresolved & ~search.state.not_known & ~search.state.masked
+    if apart := left_out & oracle.exonerated:
+        unknown.append(
+            english(
+                "The rest of the model got no answer together with {units}, though each of these passed in a smaller "
+                "piece.",
+                units=_units(size(apart)),
+            )
+        )
+    if unanswered := left_out & ~oracle.exonerated:
         units = _units(size(unanswered))
         looked = (oracle.look(probe) for probe in oracle.unanswered if probe & unanswered)
         reason = next((it.message for it in looked if it and it.kind is Kind.INVALID), "")
