@@ -4,14 +4,14 @@ blame, so that the search can halve probability instead of count.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnxbisect.language import english
-from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.oracle import Fails, Oracle
 from onnxbisect.search.pattern import alone, components, representative
 from onnxbisect.search.places import failing_only_alone
 from onnxbisect.search.state import Atom, SearchState
@@ -35,9 +35,6 @@ _ALL = 0.36
 _UNLIKELY = 0.02
 #: Factor on the odds of an atom that passed alone; it may still be part of an interaction.
 _ACQUITTED_FACTOR = 0.05
-
-#: Asks whether a set fails, with the phrase that says why (`Minimiser.fails`).
-Fails = Callable[[UnitSet, str], bool]
 
 
 class LogHints:

@@ -345,7 +345,7 @@ class Confirmer:
             return probes
         # Of places that differ in weights only, the first and the last: a refused op is mostly refused whatever its
         # weights are, and then the other places are inferred. If one of these passes, places with other weights are no
-        # longer taken for the same culprit (`SuspectMaker.single`).
+        # longer taken for the same culprit (`Locator._single`).
         alike: dict[int, list[Occurrence]] = {}
         for occurrence in probes:
             alike.setdefault(self._universe.weightless[occurrence[0]], []).append(occurrence)

@@ -1,4 +1,7 @@
-"""Searches in pieces of a size: for a compiler that gives no answer above one, or takes only so much at a time.
+"""Limits of a compiler: it takes only so many units, or so much at a time, or gives no answer above a size; of the last
+two, the search asks pieces.
+
+That the number of units is to blame shows with others: as many fail, too.
 
 Above a size without answers, each piece holds each of its units with the neighbours, so what fails for a unit and what
 is next to it shows in one of them.
@@ -10,11 +13,12 @@ an interaction. What fails within the limit though each op passes is narrowed to
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations, islice
 
 from onnxbisect.language import english
 from onnxbisect.search.context import FEW_UNITS, neighbours_kept, place_with_most_neighbours
-from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone, components
+from onnxbisect.search.oracle import Fails, Oracle
+from onnxbisect.search.pattern import alone, apart, components
 from onnxbisect.search.state import FEWEST_UNITS, CutLimit, Measure, SearchState, Suspect, amount
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -26,6 +30,10 @@ _LATE = 2
 _NEAR = 2
 #: Smallest piece for which pieces are worth asking.
 _SMALLEST = 4
+#: Interactions of as many units after which their number is considered as the cause.
+_MANY_AS_LARGE = 2
+#: Most choices of units that are looked at for one that holds no suspect.
+_MOST_CHOICES = 1000
 
 
 class AnswerLimitError(Exception):
@@ -56,6 +64,56 @@ def too_large_to_answer(oracle: Oracle) -> None:
         left = 0 if oracle.ask(left, english("a part without an answer, alone")).final else left
     if not left:
         raise AnswerLimitError(largest)
+
+
+def limited_pool(universe: Universe, minimal: UnitSet, fails: Fails) -> UnitSet:
+    """All units of an op of which the target accepts one fewer than `minimal` has; 0 if there is no such limit.
+
+    The evidence: other choices of the same size fail, and a choice of one unit fewer passes.
+    """
+    op = universe.op[lowest(minimal)]
+    if any(universe.op[unit] != op for unit in members(minimal)):
+        return 0
+    for pool in dict.fromkeys((universe.units_by_op[op], universe.variant_members[universe.variant[lowest(minimal)]])):
+        units, count = list(members(pool)), size(minimal)
+        if len(units) == count or not is_subset(minimal, pool):
+            continue
+        # The same choices for any `minimal`, so that each is asked once.
+        several = dict.fromkeys((of(units[:count]), of(units[-count:]), apart(universe, units, count)))
+        if any(fails(1 << unit, english("{op} alone", op=op)) for unit in members(union(several))):
+            continue  # an op that fails alone is no evidence of a limit
+        if all(fails(chosen, english("{count} others of {op}", count=count, op=op)) for chosen in several):
+            fewer = of(units[: count - 1])
+            if not fails(fewer, f"{count - 1} of {op}"):
+                return pool
+    return 0
+
+
+def are_too_many(
+    universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], minimal: UnitSet, fails: Fails
+) -> bool:
+    """Whether the number of units is to blame: others as many fail, too, that hold no suspect.
+
+    Asked where several interactions of as many units were found and nothing as large has passed.
+    """
+    if len(universe) < FEWEST_UNITS:
+        return False
+    count = size(minimal)
+    alike = [it for it in suspects if it.interaction and size(it.units) == count]
+    if len(alike) < _MANY_AS_LARGE or any(size(it) >= count for it in oracle.passing):
+        return False
+    outside = [*members(universe.everything & ~minimal), *members(minimal)]
+    as_large = [_as_large(suspects, order, minimal) for order in (outside, outside[::-1])]
+    return all(units and fails(units, english("other units as many")) for units in as_large)
+
+
+def _as_large(suspects: Sequence[Suspect], order: Sequence[int], minimal: UnitSet) -> UnitSet:
+    """The first units in this order that are as many and hold no suspect; 0 if there are none among some."""
+    for chosen in islice(combinations(order, size(minimal)), _MOST_CHOICES):
+        units = of(chosen)
+        if units != minimal and not any(it.held_by(units) for it in suspects):
+            return units
+    return 0
 
 
 def pieces(universe: Universe, region: UnitSet, most: int) -> Iterator[UnitSet]:

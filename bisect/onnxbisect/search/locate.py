@@ -1,4 +1,4 @@
-"""Find the next culprit in a part of the model, by halving probability.
+"""Find the next culprit in a part of the model, by halving probability, and make a suspect of it.
 
 The search extends a set that passes. Each probe adds units to that set, so that fused patterns keep their context and
 the last passing probe is the remainder itself. An atom is asked alone only if it is more likely to be to blame than
@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from onnxbisect.language import english
 from onnxbisect.search.atoms import HOT, LIKELY, Atoms, BlameOdds, units_of
 from onnxbisect.search.context import FEW_UNITS, REACH, passed_together
-from onnxbisect.search.limits import too_large_to_answer
-from onnxbisect.search.minimise import Minimiser
+from onnxbisect.search.limits import are_too_many, limited_pool, too_large_to_answer
+from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import alone, occurrences
+from onnxbisect.search.pattern import alone, choices, components, identical, occurrences, representative
 from onnxbisect.search.state import Atom, SearchState, Suspect
-from onnxbisect.search.suspect_maker import SuspectMaker
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
@@ -34,7 +33,6 @@ class Locator:
         self._brief = brief
         self.minimiser = Minimiser(universe, oracle)
         self.atoms = Atoms(universe, oracle, state, chosen_to_pass=brief and len(universe) <= FEW_UNITS)
-        self._makes = SuspectMaker(universe, oracle, state, self.minimiser, self.atoms)
         #: Variants that fail inside the model and pass in a part of it, while no few units make the difference.
         self._contested: set[int] = set()
 
@@ -58,7 +56,7 @@ class Locator:
                 continue
             for atom in pool:
                 if atom.variant not in self._state.only_alone and self.atoms.fails_by_itself(atom):
-                    return self._makes.single(atom)
+                    return self._single(atom)
             if self._put_back(region, passing):
                 continue
             suspect = self._step(region, passing, covered, pool)
@@ -143,7 +141,7 @@ class Locator:
         if self._brief and failing is not None and self._oracle.has_wrong_numbers(failing):
             near = self.atoms.named.interacting(region, self.minimiser.fails)
             if 1 < size(near) <= _FEW_NAMED:
-                return self._makes.suspect(near)
+                return self._suspect(near)
         doubted = self._universe.doubted
         hot = [atom for atom in pool if chances[atom] >= HOT or not atom.units & ~doubted]
         hot = [atom for atom in hot if not self.atoms.tried(atom)]
@@ -225,7 +223,7 @@ class Locator:
             # It fails alone, so what makes it fail shows only beside the units that make it pass.
             spoiling = None if atom.variant in self._contested else self.minimiser.spoiling(evidence, passing)
             if spoiling is not None:
-                return self._makes.suspect(1 << unit | spoiling)
+                return self._suspect(1 << unit | spoiling)
             self._contested.add(atom.variant)
             return Suspect(
                 units=1 << unit,
@@ -236,7 +234,7 @@ class Locator:
                 blame=passing | 1 << unit,
                 verified=True,
             )
-        return self._makes.suspect(self._makes.around(1 << unit, passing, region))
+        return self._suspect(self._around(1 << unit, passing, region))
 
     def _ask_hot(
         self, hot: list[Atom], region: UnitSet, passing: UnitSet, pool: list[Atom], beliefs: BlameOdds
@@ -317,7 +315,7 @@ class Locator:
         why = english("{say} with what passed", say=self.atoms.say(atom))
         if self._rests_on_one_answer(failing, region) and not self._oracle.ask(failing, why, again=True).failed:
             return None
-        return self._makes.suspect(self._makes.around(atom.units, passing, region))
+        return self._suspect(self._around(atom.units, passing, region))
 
     def _rests_on_one_answer(self, failing: UnitSet, region: UnitSet) -> bool:
         """Whether no other probe without a known culprit failed.
@@ -331,4 +329,72 @@ class Locator:
 
     def narrowed(self, failing: UnitSet, region: UnitSet) -> Suspect | None:
         """A suspect inside a failing set; pieces of the same size for comparison are taken from `region`."""
-        return self._makes.suspect(self.minimiser.narrow(failing, self.atoms.named.units, region))
+        return self._suspect(self.minimiser.narrow(failing, self.atoms.named.units, region))
+
+    def _suspect(self, minimal: UnitSet) -> Suspect | None:
+        """The suspect of a minimal failing set; None if it gets no answer, or passes when asked again.
+
+        Raises CapacityError if the number of its units is to blame.
+        """
+        if size(minimal) > 1:
+            answer = self._oracle.ask(minimal, english("an interaction"), sure=True)
+            if answer.failed and (part := self._part_that_fails(minimal)):
+                return self._suspect(part)
+            if not answer.failed:
+                if not answer.passed:
+                    self._state.unresolved |= minimal
+                return None
+            if pool := limited_pool(self._universe, minimal, self.minimiser.fails):
+                return Suspect(
+                    units=minimal, fails=self._oracle.probe(minimal), occurrences=choices(minimal, pool), pool=pool
+                )
+            if are_too_many(self._universe, self._oracle, self._state.suspects, minimal, self.minimiser.fails):
+                raise CapacityError(minimal)
+            places = occurrences(self._universe, minimal)
+            return Suspect(units=minimal, fails=self._oracle.probe(minimal), occurrences=places)
+        unit = lowest(minimal)
+        variant = self._universe.variant[unit]
+        self._state.split.setdefault(variant, 1)
+        alike = Atom(minimal | identical(self._universe, minimal) & ~self._oracle.exonerated, variant)
+        if not self._oracle.ask(self.atoms.alone(alike), english("{say} alone", say=self.atoms.say(alike))).failed:
+            self._state.unresolved |= alike.units
+            return None
+        return self._single(alike)
+
+    def _around(self, units: UnitSet, passing: UnitSet, region: UnitSet) -> UnitSet:
+        """A minimal failing subset of the units and a passing set, which fail together while each passes."""
+        found = [suspect.units for suspect in self._state.suspects if suspect.interaction]
+        # A compiler that refuses ops far from each other mostly does so again.
+        far = any(len(components(self._universe, one)) > 1 for one in found)
+        return self.minimiser.around(units, passing, self.atoms.named.units, region, far=far)
+
+    def _part_that_fails(self, minimal: UnitSet) -> UnitSet:
+        """A part without one unit that fails when rechecked; 0 if there is none or one answer is enough."""
+        if not self._oracle.rechecks:
+            return 0
+        parts = self.minimiser.parts(minimal)
+        answers = self._oracle.ask_all(((part, english("a part of an interaction")) for part in parts), sure=True)
+        return next((part for part, answer in zip(parts, answers, strict=True) if answer.failed), 0)
+
+    def _alike(self, unit: int) -> UnitSet:
+        """The units of its variant; where weights matter and some of these pass alone, those with its own weights."""
+        universe = self._universe
+        units = universe.variant_members[universe.variant[unit]]
+        if not universe.weightless:
+            return units
+        answers = (self._oracle.look(alone(universe, other)) for other in members(units))
+        if not any(answer is not None and answer.passed for answer in answers):
+            return units
+        return identical(universe, 1 << unit)
+
+    def _single(self, atom: Atom) -> Suspect:
+        """The suspect of an atom that fails alone."""
+        unit = representative(self._universe, atom.units)
+        if not self._state.split.get(atom.variant):
+            atom = Atom(self._alike(unit) & ~self._oracle.exonerated, atom.variant)
+        self.atoms.guilty.append(atom)
+        return Suspect(
+            units=1 << unit,
+            fails=self._oracle.probe(alone(self._universe, unit)),
+            occurrences=tuple((other,) for other in members(atom.units)),
+        )

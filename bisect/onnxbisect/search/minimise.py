@@ -5,12 +5,12 @@ failing ball is then trimmed from its rim. If no neighbourhood fails by itself, 
 Preferred Explanations and Relaxations for Over-Constrained Problems", AAAI 2004).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxbisect.language import english
 from onnxbisect.search.atoms import rarity
-from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.oracle import Fails, Oracle
 from onnxbisect.search.pattern import alone, components, joined
 from onnxbisect.search.state import Atom
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -42,7 +42,7 @@ class Failing:
 class ConnectedMinimiser:
     """Looks for a connected failing set. `fails` tells whether a set fails and may raise BlockedError."""
 
-    def __init__(self, universe: Universe, fails: Callable[[UnitSet, str], bool]) -> None:
+    def __init__(self, universe: Universe, fails: Fails) -> None:
         self._universe = universe
         self._fails = fails
 

@@ -1,7 +1,7 @@
 """Looks up verdicts, settles disagreeing answers to one probe, and collects the probes without an answer."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from onnxbisect.answer import Ask, Verdicts
@@ -23,6 +23,8 @@ _CRASHES_BELIEVED = 2
 _CRASHES_SURE = 5
 
 Question = tuple[UnitSet, str]
+#: Asks whether a set fails, with the phrase that says why (`Minimiser.fails`).
+Fails = Callable[[UnitSet, str], bool]
 
 
 def _signal(crash: Verdict) -> str:
