@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from onnxbisect.language import in_english
 from onnxbisect.report import culprit_words, words
-from onnxbisect.report.contents import Report
+from onnxbisect.report.contents import Report, op_name
 from onnxbisect.report.culprit_contents import CulpritEntry, OriginEntry
 from onnxbisect.report.reading import model_path, next_steps, options_outcome, options_text, reproducing_command
 from onnxbisect.report.text import clean, clip, plural
@@ -31,7 +31,7 @@ def junit(document: Report) -> str:
         without_lines = list(filter(None, [culprit_words.lines_missing(document)]))
         body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps, *without_lines])
     for culprit in document["culprits"]:
-        case = _case(suite, "culprit", f"{' + '.join(culprit['ops'][:8])} [{culprit['id']}]")
+        case = _case(suite, "culprit", f"{_ops(culprit)} [{culprit['id']}]")
         if doubt := words.certainty(culprit):
             ElementTree.SubElement(case, "skipped", message=clean(doubt))
             continue
@@ -51,8 +51,7 @@ def junit(document: Report) -> str:
     for row in document["op_table"]:
         if row["verdict"] in ("fail", "mixed"):
             continue
-        op = f"{row['domain']}::{row['op']}" if row["domain"] else row["op"]
-        case = _case(suite, "op", f"{op} ({plural(row['nodes'], 'node')})")
+        case = _case(suite, "op", f"{op_name(row['domain'], row['op'])} ({plural(row['nodes'], 'node')})")
         if row["verdict"] == "unknown":
             ElementTree.SubElement(case, "skipped", message="no passing probe had all of these nodes")
     for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
@@ -85,14 +84,14 @@ def gitlab(document: Report) -> str:
         path, line = traced or (model_path(document), 1)
         places = plural(len(culprit["occurrences"]), "place")
         lines = "; ".join(it.text for it in culprit_words.source_lines(culprit)[:_LINES])
-        text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
+        text = f"{_ops(culprit)}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
         text += f" from {lines}" if lines else ""
         if traced is None and (sentence := culprit_words.lines_missing(document)):
             text = f"{clip(text, _WIDTH - len(sentence) - 2)}. {sentence}"
         findings.append(
             {
                 "description": clip(text, _WIDTH),
-                "check_name": f"onnx-bisect/{clip(' + '.join(culprit['ops'][:8]), 100)}",
+                "check_name": f"onnx-bisect/{clip(_ops(culprit), 100)}",
                 "fingerprint": culprit["id"],
                 "severity": "major" if culprit["certainty"] == "confirmed" else "minor",
                 "location": {
@@ -112,8 +111,8 @@ _KINDS = {
     "capacity": "Each part of this subgraph compiles; the whole is too much for the compiler.",
 }
 _RELATED = 100
-#: Most lines of source in a message.
-_LINES = 3
+#: Most lines of source, and most ops, in a message.
+_LINES, _OPS = 3, 8
 
 
 @in_english
@@ -168,13 +167,17 @@ def log(rules: list[dict[str, object]], results: list[dict[str, object]], proper
 
 def rule_of(culprit: CulpritEntry) -> str:
     """The id of the rule that a culprit breaks: its op, or its ops, so that a list of findings says what is refused."""
-    ops = culprit["ops"]
-    return clean(" + ".join(ops[:8]) + (f" + {len(ops) - 8} more" if len(ops) > 8 else ""))
+    more = len(culprit["ops"]) - _OPS
+    return clean(_ops(culprit) + (f" + {more} more" if more > 0 else ""))
+
+
+def _ops(culprit: CulpritEntry) -> str:
+    return " + ".join(culprit["ops"][:_OPS])
 
 
 def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, object]:
     said = (
-        f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
+        f"{_ops(culprit)}: {words.failure(culprit)} "
         f"({plural(len(culprit['occurrences']), 'place')} in {document['model']['name']})"
     )
     if lines := culprit_words.source_lines(culprit)[:_LINES]:

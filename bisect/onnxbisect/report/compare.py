@@ -135,11 +135,16 @@ def compare(a: Report, b: Report) -> Comparison:
     }
 
 
+def _passing(report: Report) -> list[UnitSet]:
+    """The sets of units that compiled, decoded once: a large model has many culprits and many probes of many units."""
+    count = len(report["units"]["names"])
+    return [units_in(probe["units"], count) for probe in report["probes"] if probe["verdict"] == Status.PASS]
+
+
 def passed_in(report: Report) -> Callable[[CulpritEntry], bool]:
     """Says of a culprit whether its nodes passed together, in a report on the same model that does not blame them."""
     place = {name: number for number, name in enumerate(report["units"]["names"])}
-    # Decode the probes once: a large model has many culprits and many probes of many units.
-    passing = [units_in(probe["units"], len(place)) for probe in report["probes"] if probe["verdict"] == Status.PASS]
+    passing = _passing(report)
 
     def passed(culprit: CulpritEntry) -> bool:
         if not place.keys() >= set(culprit["nodes"]):
@@ -293,10 +298,7 @@ class TargetReport:
     @cached_property
     def passing(self) -> list[UnitSet]:
         """The sets of units that compiled, largest first."""
-        probes = self.report["probes"] if self.report else ()
-        return sorted(
-            (self.units(it["units"]) for it in probes if it["verdict"] == Status.PASS), key=size, reverse=True
-        )
+        return sorted(_passing(self.report) if self.report else (), key=size, reverse=True)
 
     @cached_property
     def passed(self) -> UnitSet:

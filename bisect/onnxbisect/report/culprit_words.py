@@ -90,20 +90,19 @@ def instead(contrast: ContrastEntry) -> str:
 
 def of_culprit(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
     """The cause that explains a culprit; None if it says no more than which op is refused."""
-    place = culprit.get("cause")  # reports of earlier versions do not have it
-    causes = document.get("causes", [])
-    if place is None or not 0 <= place < len(causes):
-        return None
-    cause: CauseEntry = causes[place]
-    return cause if cause["telling"] else None
+    cause = _cause(document, culprit)
+    return cause if cause and cause["telling"] else None
 
 
 def in_company(document: Report, culprit: CulpritEntry) -> bool:
     """Whether what passed instead of a culprit did so only beside other ops, which may be why."""
-    place, causes = culprit.get("cause"), document.get("causes", [])
-    if place is None or not 0 <= place < len(causes):
-        return False
-    return causes[place]["state"] == "observed" and not causes[place]["telling"]
+    cause = _cause(document, culprit)
+    return cause is not None and cause["state"] == "observed" and not cause["telling"]
+
+
+def _cause(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
+    place, causes = culprit.get("cause", -1), document.get("causes", [])  # reports of earlier versions have neither
+    return causes[place] if 0 <= place < len(causes) else None
 
 
 def numbers(document: Report) -> dict[str, int]:

@@ -15,7 +15,7 @@ from onnxbisect.json_form import to_json
 from onnxbisect.model.facts import UnitProperties
 from onnxbisect.model.modules import Origin, origin
 from onnxbisect.model.scopes import label, named_bodies, qualified
-from onnxbisect.report.contents import LISTED, culprit_dir_name, op_name
+from onnxbisect.report.contents import LISTED, culprit_dir_name
 from onnxbisect.report.culprit_contents import (
     CauseEntry,
     CulpritEntry,
@@ -68,7 +68,7 @@ class Entries:
 
     def ops(self, units: UnitSet) -> list[str]:
         """Op types in topological order, `domain::Op` outside the default domain."""
-        return [op_name(self.node(unit).domain, self.node(unit).op_type) for unit in members(units)]
+        return [qualified(self.node(unit)) for unit in members(units)]
 
     def node(self, unit: int) -> Any:
         """The protobuf of the unit's node."""

@@ -16,6 +16,7 @@ from onnxbisect.json_form import to_json
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node, spelled
+from onnxbisect.model.scopes import qualified
 from onnxbisect.report import contents, words
 from onnxbisect.report.culprit_contents import AlternativeEntry
 from onnxbisect.report.culprits import Entries, cause_entries
@@ -73,7 +74,7 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
         "preflight": to_json(job.preflight),
         "units": {
             "names": [node.name for node in nodes],
-            "ops": [contents.op_name(node.domain, node.op_type) for node in nodes],
+            "ops": list(map(qualified, nodes)),
             "states": {
                 "culprit": spell(known.culprit),
                 "suspected": spell(known.suspected),
@@ -249,14 +250,8 @@ def _torn(job: CompletedDiagnosis, piece: UnitSet) -> UnitSet:
     torn = 0
     for group in job.diagnosis.needs_context:
         for occurrence in group.occurrences:
-            if not occurrence & piece:
-                continue
             around = group.passes_with if occurrence == group.units else None
-            if around is None:
-                around = occurrence
-                for unit in members(occurrence):
-                    around |= universe.predecessors[unit] | universe.successors[unit]
-            if not is_subset(around, piece):
+            if not is_subset(occurrence | universe.neighbours(occurrence) if around is None else around, piece):
                 torn |= occurrence & piece
     return torn
 
@@ -290,8 +285,7 @@ def module_entries(model: Model, known: States) -> list[contents.ModuleEntry]:
 
 
 def _ops(model: Model, units: UnitSet) -> list[contents.OpCount]:
-    nodes = (model.proto.graph.node[model.units[unit].node] for unit in members(units))
-    counted = Counter(contents.op_name(node.domain, node.op_type) for node in nodes)
+    counted = Counter(qualified(model.proto.graph.node[model.units[unit].node]) for unit in members(units))
     return [{"op": op, "nodes": count} for op, count in counted.items()]
 
 

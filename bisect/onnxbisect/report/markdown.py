@@ -1,6 +1,6 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxbisect.language import _
 from onnxbisect.report import culprit_words, reading, words
@@ -13,6 +13,8 @@ _LISTED = 20
 #: Most lines of source in a cell.
 _LINES = 3
 _ROWS = 100
+#: Most ops of a culprit.
+_OPS = 8
 
 
 def markdown(document: Report) -> str:
@@ -60,7 +62,7 @@ def culprit_readme(document: Report, number: int) -> str:
         if words.computes_others([culprit["failure"]])
         else _("does not compile")
     )
-    title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} {fails}"
+    title = f"# {_ops(culprit['ops'])} {fails}"
     name, target = code(document["model"]["name"]), code(words.target(document["target"]))
     where = _("In the folder of this file:")
     if document["target"]["backend"] == "command" and "reproduce" not in document:
@@ -123,7 +125,7 @@ def _about_culprits(document: Report) -> Iterator[str]:
         columns = {
             "#": [", ".join(map(str, row.numbers)) for row in found],
             _("where"): list(map(", ".join, sources)),
-            _("ops"): [" + ".join(code(op, cell=True) for op in row.culprit["ops"][:8]) for row in found],
+            _("ops"): [_ops(row.culprit["ops"], cell=True) for row in found],
             _("variants differ in"): [code(clip(row.variants, 160), cell=True) for row in found],
             _("places"): [str(row.places) for row in found],
             _("the compiler says"): [code(clip(words.failure(row.culprit), 160), cell=True) for row in found],
@@ -136,7 +138,7 @@ def _about_culprits(document: Report) -> Iterator[str]:
         if sentence := culprit_words.lines_missing(document):
             yield plain(sentence)
     for number, culprit in enumerate(document["culprits"], 1):
-        yield f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}"
+        yield f"### {number}. {_ops(culprit['ops'])}"
         yield from _findings(document, culprit)
         if instead := _instead(document, culprit):
             yield _("What passes instead:")
@@ -159,7 +161,7 @@ def _about_culprits(document: Report) -> Iterator[str]:
     if document["needs_context"]:
         groups = (
             (
-                " + ".join(code(op, cell=True) for op in group["ops"][:8]),
+                _ops(group["ops"], cell=True),
                 str(len(group["occurrences"])),
                 plural(around["size"], "unit") if (around := group["passes_with"]) else _("the remainder"),
             )
@@ -168,6 +170,10 @@ def _about_culprits(document: Report) -> Iterator[str]:
         yield "## " + _("Needs context")
         yield _("These fail only when they are cut out; inside the model they compile.")
         yield table((_("ops"), _("places"), _("passes within")), groups)
+
+
+def _ops(ops: Sequence[str], *, cell: bool = False) -> str:
+    return " + ".join(code(op, cell=cell) for op in ops[:_OPS])
 
 
 def _step(step: NextStep) -> str:
