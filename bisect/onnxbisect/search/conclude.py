@@ -8,7 +8,6 @@ from onnxbisect.answer import Verdicts
 from onnxbisect.diagnosis import (
     Certainty,
     CertificateStatus,
-    ContextUnits,
     CulpritKind,
     DiagnosedCulprit,
     Diagnosis,
@@ -89,14 +88,7 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
     return Diagnosis(
         verdict=verdict,
         culprits=tuple(sorted(culprits, key=lambda culprit: sort_key(culprit.units))),
-        needs_context=tuple(
-            ContextUnits(
-                units=failure.units,
-                occurrences=tuple(of(occurrence) for occurrence in failure.occurrences),
-                passes_with=failure.passes_with,
-            )
-            for failure in search.state.cut_induced
-        ),
+        needs_context=search.state.needs_context,
         certificate=_certificate(universe, oracle, search, recheck, culprits, record, excusable),
         remainder=search.remainder,
         unresolved=search.state.unresolved | search.state.impossible,

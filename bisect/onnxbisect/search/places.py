@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from onnxbisect.diagnosis import ContextUnits
 from onnxbisect.language import english
 from onnxbisect.search.context import (
     FEW_NEAR,
@@ -17,7 +18,7 @@ from onnxbisect.search.context import (
 )
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, identical
-from onnxbisect.search.state import CutInducedFailure, SearchState, Suspect
+from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
@@ -329,10 +330,11 @@ def failing_only_alone(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]
     return found
 
 
-def cut_induced_failures(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[CutInducedFailure]:
-    """These units, each with the smallest group in which it passed. Asks one small group, and the unit alone again.
+def units_that_need_context(universe: Universe, oracle: Oracle, blamed: UnitSet) -> tuple[ContextUnits, ...]:
+    """Units that fail alone and passed among others, with the smallest group in which they did.
 
-    `blamed` are units of culprits: the same op may be to blame in another place.
+    Asks one small group, and the unit alone again. `blamed` are units of culprits: the same op may be to blame in
+    another place.
     """
     found = []
     for failing in failing_only_alone(universe, oracle).values():
@@ -344,14 +346,9 @@ def cut_induced_failures(universe: Universe, oracle: Oracle, blamed: UnitSet) ->
         if smallest and size(smallest) > _SMALL:
             smallest = _surroundings_that_pass(universe, oracle, smallest & alike, op) or smallest
         if smallest:
-            found.append(
-                CutInducedFailure(
-                    units=1 << lowest(smallest & alike),
-                    occurrences=tuple((unit,) for unit in members(alike)),
-                    passes_with=smallest,
-                )
-            )
-    return found
+            places = tuple(1 << unit for unit in members(alike))
+            found.append(ContextUnits(units=1 << lowest(smallest & alike), occurrences=places, passes_with=smallest))
+    return tuple(found)
 
 
 def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet, op: str) -> UnitSet:

@@ -12,7 +12,7 @@ from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
-from onnxbisect.search.places import cut_induced_failures, seen_to_fail, unseen_in_place
+from onnxbisect.search.places import seen_to_fail, units_that_need_context, unseen_in_place
 from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -296,7 +296,7 @@ class SearchReplay:
         if not self._brief:
             self._ask_again_what_failed_for_a_while()
         blamed = union(suspect.everywhere for suspect in self.state.suspects)
-        self.state.cut_induced = cut_induced_failures(self._universe, self._oracle, blamed)
+        self.state.needs_context = units_that_need_context(self._universe, self._oracle, blamed)
         return True
 
     def _ask_again_what_failed_for_a_while(self) -> None:

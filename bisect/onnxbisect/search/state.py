@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+from onnxbisect.diagnosis import ContextUnits
 from onnxbisect.language import english
 from onnxbisect.search.pattern import Occurrence, components
 from onnxbisect.unitset import UnitSet, members, of, size, union
@@ -187,21 +188,12 @@ class Atom:
     variant: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class CutInducedFailure:
-    """A set that fails when cut out and passes in the model; `occurrences` as in Suspect."""
-
-    units: UnitSet
-    occurrences: tuple[Occurrence, ...]
-    passes_with: UnitSet | None = None
-
-
 @dataclass(kw_only=True)
 class SearchState:
     """The state of one replay. Only a replay changes it; it is created anew for each."""
 
     suspects: tuple[Suspect, ...] = ()
-    cut_induced: list[CutInducedFailure] = field(default_factory=list)
+    needs_context: tuple[ContextUnits, ...] = ()
     #: The remainders that passed, one for each tried way to break all culprits.
     proof: tuple[UnitSet, ...] = ()
     #: Whether `proof` has every minimal way, and whether there were too many ways to try even a selection.
