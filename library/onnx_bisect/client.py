@@ -19,12 +19,12 @@ from onnxbisect.input_value import InputValues
 from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
 from onnxbisect.report.contents import Report
-from onnxbisect.report.overview import Overview
 from onnxbisect.terms import PrecisionTerms, RepairTerms, SearchTerms, requested, values_of
 
 if TYPE_CHECKING:  # they import what makes reports, and the engine
     from onnx_bisect.remote_results import RemotePrecision, RemoteRepair
     from onnx_bisect.result import Result
+    from onnxbisect.report.overview import Overview
 
 #: For uploads: the server answers only after gigabytes are on its disk.
 _UPLOAD_TIMEOUT = httpx2.Timeout(60.0, connect=10.0, read=900.0)
@@ -206,9 +206,9 @@ class Client:
         params = {"format": "json", "target": target}
         return cast(Report, self._server.json("GET", f"/v1/jobs/{job_id}/report", params=params))
 
-    def overview(self, job_id: str) -> Overview:
+    def overview(self, job_id: str) -> "Overview":
         """The overview of a job with several targets."""
-        return cast(Overview, self._server.json("GET", f"/v1/jobs/{job_id}/report", params={"format": "json"}))
+        return cast("Overview", self._server.json("GET", f"/v1/jobs/{job_id}/report", params={"format": "json"}))
 
     def repair(self, job_id: str, target: int) -> "RemoteRepair":
         """The result of the repair of a target; targets count from 1."""
