@@ -764,3 +764,14 @@ def test_nothing_is_proven_of_units_that_no_remainder_holds(seed):
     blamed = union(units for culprit in diagnosis.culprits for units in (culprit.among, *culprit.occurrences))
     if held | blamed != one.universe.everything:
         assert diagnosis.certificate.status is CertificateStatus.BOUNDED, one
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "seed"), [(Behaviour.EXCUSE, 200_045), (Behaviour.EXCUSE, 200_111), (Behaviour.UNLESS, 200_137)]
+)
+def test_nothing_is_proven_of_units_that_the_search_gave_up(behaviour, seed):
+    """They passed in a small piece and failed with more; one of them is in an interaction that was found."""
+    run = Run(world=world(behaviour, seed), log=Log.FIRST_OFFENDER)
+    diagnosis = run.diagnose()
+    assert not judge(run, diagnosis).missed
+    assert diagnosis.certificate.status is CertificateStatus.BOUNDED

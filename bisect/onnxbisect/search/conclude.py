@@ -302,12 +302,13 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
             if count == 1
             else english("{units} are not known to this profile: {counted}.", units=_units(count), counted=counted)
         )
-    left_out = search.state.unresolved & ~search.state.not_known & ~search.state.masked
+    singles = union(suspect.everywhere for suspect in search.state.suspects if suspect.single)
+    left_out = search.state.unresolved & ~search.state.not_known & ~singles
     if apart := left_out & oracle.exonerated:
         unknown.append(
             english(
-                "The rest of the model got no answer together with {units}, though each of these passed in a smaller "
-                "piece.",
+                "No probe shows whether the rest of the model compiles together with {units}, though each of these "
+                "passed in a smaller piece.",
                 units=_units(size(apart)),
             )
         )
