@@ -1,5 +1,6 @@
 """The table of several models, made from reports."""
 
+from onnxbisect.causes.terms import CauseState
 from onnxbisect.exactness import Exactness
 from onnxbisect.language import within
 from onnxbisect.report.compare import AskedModel, TargetReport
@@ -46,10 +47,26 @@ def test_why_there_is_no_answer_is_said_once() -> None:
     assert 'href="a/npu/report.html"' not in page
 
 
-def test_what_became_of_a_model_is_said_in_the_language_of_the_reader() -> None:
-    table = parts_table([part("a", document(job_of(NET, []))), part("b", None, "说明")], {"npu": "npu"})
-
-    for said in ("compiles", "cannot be asked", "| model |"):
+def test_the_table_is_in_the_language_of_the_reader() -> None:
+    report = document(job_of(NET, []))
+    report["causes"] = [
+        {
+            "text": "tensors of rank 6 or more",
+            "state": CauseState.OBSERVED,
+            "telling": True,
+            "established": True,
+            "culprits": [],
+            "conditions": [],
+            "refused_units": "0",
+            "places": {"refused": 1, "unknown": 0},
+            "nothing_passed": "",
+            "contrast": [],
+            "fits_too": [],
+        }
+    ]
+    reason = "None of 8 probes got an answer: check that the compiler itself works."
+    table = parts_table([part("a", report), part("b", None, reason)], {"npu": "npu"})
+    for said in ("`compiles`", "cannot be asked", "| model |", "tensors of rank 6 or more", reason):
         assert said in markdown(table, lambda *path: "/".join(path))
         with within("zh_CN"):
             assert said not in markdown(table, lambda *path: "/".join(path))

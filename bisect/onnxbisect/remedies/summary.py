@@ -125,10 +125,14 @@ def _sections(document: RepairDocument) -> Iterator[Section]:
     yield Heading(headline(document))
     yield from numbers(document)
     if document.input_shapes:
-        shapes = ", ".join(f"{name} as {list(dims)}" for name, dims in document.input_shapes.items())
+        shapes = ", ".join(
+            _("{name} as {dims}", name=name, dims=list(dims)) for name, dims in document.input_shapes.items()
+        )
         yield _("Proven only for the inputs {shapes}; other shapes may not work.", shapes=shapes)
     if document.input_values:
-        values = ", ".join(f"{name} is {clip(str(it), 200)}" for name, it in document.input_values.items())
+        values = ", ".join(
+            _("{name} is {value}", name=name, value=clip(str(it), 200)) for name, it in document.input_values.items()
+        )
         yield _("Constants in place of inputs, as they were bound: {values}.", values=values)
     changes = [_changed(group) for group in groups(document.changes)]
     if file := document.file_change:

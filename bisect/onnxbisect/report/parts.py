@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from onnxbisect.finished import clauses
+from onnxbisect.finished import clauses, phrase, translated
 from onnxbisect.json_form import to_json
 from onnxbisect.language import _
 from onnxbisect.report import words
@@ -267,7 +267,7 @@ def cause_sentence(cause: SharedCause) -> str:
     )
     suspected = "" if cause.established else _(", suspected")
     passes = _("; compiles in {passes_in}", passes_in=", ".join(cause.passes_in)) if cause.passes_in else ""
-    return f"{cause.text}: {where}{suspected}{passes}"
+    return f"{phrase(cause.text)}: {where}{suspected}{passes}"
 
 
 def lines(found: PartsTable, *, width: int = 100, files: str = "") -> list[str]:
@@ -331,7 +331,7 @@ def _reasons(found: PartsTable) -> list[str]:
         for cell in row.cells.values()
         if not cell.certificate
     }
-    return [f"{label}: {sentence}" for sentence, label in reversed(reasons.items())]
+    return [f"{label}: {translated(sentence)}" for sentence, label in reversed(reasons.items())]
 
 
 def _with_target(found: PartsTable, cause: SharedCause) -> str:
