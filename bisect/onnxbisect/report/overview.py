@@ -384,19 +384,17 @@ def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]
     return terminal_lines([*_sections(overview, max(width, NARROWEST)), *where], width)
 
 
-def _beside(label: str, name: str) -> str:
-    return f"{label}/{name}"
+#: Where a file is, from a label and the file's name; the default is the label's folder.
+Link = Callable[[str, str], str]
+_BESIDE: Link = "{}/{}".format
 
 
-def markdown(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
-    """For a pull request or an issue.
-
-    `link` returns where a file is, given a label and the file's name.
-    """
+def markdown(overview: Overview, link: Link = _BESIDE) -> str:
+    """For a pull request or an issue; `link` returns where the reports are."""
     return as_markdown(_sections(overview, NARROWEST, link))
 
 
-def _sections(overview: Overview, width: int, link: Callable[[str, str], str] | None = None) -> Iterator[Section]:
+def _sections(overview: Overview, width: int, link: Link | None = None) -> Iterator[Section]:
     targets = overview["targets"]
     yield Heading(headline(overview))
     where = {it["label"]: link(it["label"], "report.md") if link and it["report"] else "" for it in targets}
@@ -419,7 +417,7 @@ def _sections(overview: Overview, width: int, link: Callable[[str, str], str] | 
         )
 
 
-def html(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
+def html(overview: Overview, link: Link = _BESIDE) -> str:
     """One file that opens offline, without scripts; links to the reports of the targets, as `link` says."""
     return (
         environment()

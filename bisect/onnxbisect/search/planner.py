@@ -111,17 +111,13 @@ def _planned(
         seen = seen | _answers(due, verdicts)
     _LAST[universe] = (options, seen, due)
     if search.state.finished and not brief:
-        return _doubts(universe, search, oracle, verdicts), search, oracle
+        last = doubts(universe, oracle, search.state, search.remainder, Oracle(universe, verdicts))
+        asks = [Ask(units=units, attempt=0, why=why) for units, why in last if units not in verdicts]
+        return asks, search, oracle
     if asks and len(asks) < width:
         replay = partial(_replay, universe, recheck=recheck, brief=brief)
         asks += speculate(universe, search, oracle, replay, seen, verdicts, asks, width - len(asks))
     return asks, search, oracle
-
-
-def _doubts(universe: Universe, search: SearchReplay, oracle: Oracle, verdicts: Verdicts) -> list[Ask]:
-    record = Oracle(universe, verdicts)
-    questions = doubts(universe, oracle, search.state, search.remainder, record)
-    return [Ask(units=units, attempt=0, why=why) for units, why in questions if units not in verdicts]
 
 
 def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) -> Seen:
