@@ -339,3 +339,19 @@ def test_a_model_that_onnxruntime_does_not_run_is_asked_about_first(shell: Shell
     refused = shell.call("fix", name, "--out", "refused", *refusing("Abs"))
     assert refused.code == 0, refused.err
     assert document(shell, "refused/repair")["samples"] == 8
+
+
+def test_a_pool_without_a_batch_gets_one(shell: Shell) -> None:
+    """As PyTorch's older exporter writes it; onnxruntime runs neither the file nor, so, a proof against it."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[3,4,4] x) => (float[d,e,f] y) {'
+        " a = Relu(x) b = MaxPool <kernel_shape = [2,2]> (a) y = Sigmoid(b) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), shell.folder / "net.onnx")
+
+    run = shell.call("run", "net.onnx", "--backend", "onnxruntime")
+    fixed = shell.call("fix", "net.onnx", "--backend", "onnxruntime")
+
+    assert "after: a batch of one for 1 pool" in run.out
+    assert fixed.code == 0, fixed.out
+    assert "The outputs are identical" in fixed.out

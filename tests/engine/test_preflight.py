@@ -192,6 +192,10 @@ CASES = {
         parse(PLAIN),
     ),
     "sparse-initializer": (sparse(), with_weight(np.ones([2, 3], np.float32), "y = Add(x, w)")),
+    "unbatched-pool": (
+        parse("g (float[3,4,4] x) => (float[3,3,3] y) { y = MaxPool <kernel_shape = [2,2]> (x) }"),
+        parse("g (float[1,3,4,4] x) => (float[1,3,3,3] y) { y = MaxPool <kernel_shape = [2,2]> (x) }"),
+    ),
     "invalid-model": (unsorted_(), parse(PLAIN)),
     "shape-contradiction": (declared([3, 5]), declared([2, 3])),
     "not-topologically-sorted": (unsorted_(), named("first", "second")),

@@ -47,6 +47,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     declarations.sort_nodes,
     declarations.weights_no_inputs,
     declarations.bind_dimensions,
+    declarations.batch_pools_of_file,
     inline_functions,
     resolve_control_flow,
     weights_into_bodies,
@@ -341,6 +342,7 @@ def _form(limits: ToolLimits) -> list[str]:
     )
     always = [
         _BINDING,
+        "batch-pools",
         "leave-out-unused",
         "declare-shapes",
         "correct-declared-types",

@@ -21,6 +21,7 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import array_of, tensors
 from onnxbisect.model.facts import dims_of
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
+from onnxbisect.model.pools import batch_pools
 from onnxbisect.model.scopes import constant_names, domain_of, every_node, is_constant
 from onnxbisect.preflight import ToolLimits, contradict, type_text
 from onnxbisect.rewrites import NotApplicable
@@ -125,6 +126,16 @@ def correct_declared_types(file: File, limits: ToolLimits) -> RemediedFile:
         if value.name in wrong:
             value.type.CopyFrom(file.types[value.name])
     return RemediedFile(proto=result, sentence=f"{count(len(wrong), 'declared type')} corrected")
+
+
+@file_remedy("batch-pools", answers="unbatched-pool")
+def batch_pools_of_file(file: File, limits: ToolLimits) -> RemediedFile:
+    """A batch of one around pools whose input has none, as PyTorch pools it and its older exporter writes it."""
+    result = copied(file.proto)
+    batched = batch_pools(result, file.types.get)
+    if not batched:
+        raise NotApplicable("no pool is known to have an input without a batch")
+    return RemediedFile(proto=result, sentence=english("a batch of one for {pools}", pools=count(batched, "pool")))
 
 
 #: Types that few NPUs compute in, and their names.

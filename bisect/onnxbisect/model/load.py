@@ -12,15 +12,16 @@ from onnx import helper
 from onnxbisect.errors import ModelError
 from onnxbisect.fingerprint import brief
 from onnxbisect.input_value import InputValues
-from onnxbisect.language import english, some
+from onnxbisect.language import count, english, some
 from onnxbisect.model.binding import bind, forget_shapes, is_unbound, resized, unbound_inputs
 from onnxbisect.model.facts import TensorFacts, dims_of, size_of
 from onnxbisect.model.gate import complaint, demand_inlinable, written_out
-from onnxbisect.model.infer import contradiction
+from onnxbisect.model.infer import contradiction, infer
 from onnxbisect.model.input_values import bind_values, described
 from onnxbisect.model.model import Allowance, Bounded, Established, ExceededError, Model, Unit, directly
 from onnxbisect.model.opaque import recorded_tensors
 from onnxbisect.model.order import depth_first, is_topological, make_unique
+from onnxbisect.model.pools import batch_pools
 from onnxbisect.model.read import read
 from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import constant_names, is_constant, qualified, reads
@@ -161,9 +162,14 @@ def load(
     ]
     values = bind_values(proto, input_values or {})
     notes += described(values)
+    batched = 0
     if changed:
         forget_shapes(graph)
+        while more := batch_pools(proto, infer(proto, {}, {}).get):
+            batched += more
         notes.append(_demand_fitting(proto, changed))
+    if batched:
+        notes.append(_note_of_batch(batched))
     if established is None:
         allowance = Allowance.of(size, len(graph.node))
         given = {} if sample is None else _recorded(proto, values, sample)
@@ -179,6 +185,11 @@ def load(
             established = _inferred(work, notes, allowance, bounded)
         else:
             established = _established(work, notes, allowance, bounded)
+        while more := batch_pools(proto, established.types.get):
+            batched += more
+            established = _established(work, [*notes, _note_of_batch(batched)], allowance, bounded)
+    if batch_pools(proto, established.types.get) or batched:
+        order = _sorted(graph)
     if disputed and (said := contradiction(proto, established.known)):
         symbol, sizes = next(iter(disputed.items()))
         raise ModelError(
@@ -207,6 +218,13 @@ def load(
         input_values=values,
         data_dependent=established.data_dependent,
         costly=established.costly,
+    )
+
+
+def _note_of_batch(batched: int) -> str:
+    return english(
+        "ONNX does not allow a pool of a tensor without a batch: {pools} got a batch of one.",
+        pools=count(batched, "pool"),
     )
 
 

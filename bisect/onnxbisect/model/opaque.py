@@ -13,6 +13,7 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english, quoted
 from onnxbisect.model.facts import size_of
+from onnxbisect.model.pools import batch_pools, unbatched_pools
 from onnxbisect.model.scopes import constant_names, domain_of, label, opset_versions, qualified, reads, walk
 
 _Call = tuple[str, str, str]
@@ -47,13 +48,13 @@ def recorded_tensors(proto: onnx.ModelProto) -> tuple[list[str], list[str]]:
 def around(
     proto: onnx.ModelProto, type_of: Callable[[str], onnx.TypeProto | None] = lambda name: None
 ) -> onnx.ModelProto:
-    """The model without its opaque nodes; the model itself if it has none.
+    """The model without its opaque nodes, and with a batch for pools that lack one; the model itself if it has neither.
 
     Outputs of opaque nodes become inputs, of their type by `type_of` or else the file's. What they read becomes further
     outputs, unless it is an input itself. Raises ModelError for an output whose type or shape is not known.
     """
     opaque = opaque_nodes(proto)
-    if not opaque:
+    if not opaque and not unbatched_pools(proto.graph, type_of):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -91,6 +92,7 @@ def around(
     kept = [onnx.ValueInfoProto.FromString(it.SerializeToString()) for it in kept]
     del graph.value_info[:]
     graph.value_info.extend(kept)
+    batch_pools(copy, type_of)
     return copy
 
 

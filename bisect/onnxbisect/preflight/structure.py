@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
+from onnxbisect.fingerprint import brief
 from onnxbisect.language import BETWEEN, count, english, shortened
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.gate import complaint
+from onnxbisect.model.infer import contradiction
 from onnxbisect.model.input_values import binding_advice, deciding_inputs
+from onnxbisect.model.pools import unbatched_pools
 from onnxbisect.model.scopes import (
     bodies,
     captures,
@@ -200,12 +203,27 @@ def external_data(subject: InspectedModel) -> CheckResult | None:
     )
 
 
+def unbatched_pool(subject: InspectedModel) -> CheckResult | None:
+    """Pools whose kernel has one dimension less than their input, where ONNX asks for two less: batch and channels."""
+    graph = subject.original.graph
+    nodes = [graph.node[index] for index in unbatched_pools(graph, subject.model.types.get)]
+    ops = shortened(unique(node.op_type for node in nodes))
+    return CheckResult(nodes=tuple(node.name for node in nodes), detail=ops) if nodes else None
+
+
 def invalid_model(subject: InspectedModel) -> CheckResult | None:
-    """Complaints of onnx.checker about the file, but for ops that are newer than its operator set."""
+    """Complaints of onnx.checker about the file, but for ops that are newer than its operator set, and nodes that its
+    shape inference refuses.
+    """
     refused = complaint(subject.original)
-    if not refused or (newer_ops(subject.original) and refused.startswith(_NO_SUCH_OP)):
+    if refused:
+        newer = newer_ops(subject.original) and refused.startswith(_NO_SUCH_OP)
+        return None if newer else CheckResult(detail=refused)
+    types = subject.model.types
+    if all(name in types for node in subject.nodes for name in node.output if name):
         return None
-    return CheckResult(detail=refused)
+    said = contradiction(subject.model.proto, subject.model.known)
+    return CheckResult(detail=brief(said)) if said else None
 
 
 def shapecontradiction(subject: InspectedModel) -> CheckResult | None:
@@ -414,6 +432,7 @@ CHECKS = {
     "sparse-initializer": sparse_initializer,
     "model-over-2gb": model_over_2gb,
     "external-data": external_data,
+    "unbatched-pool": unbatched_pool,
     "invalid-model": invalid_model,
     "shape-contradiction": shapecontradiction,
     "not-topologically-sorted": not_topologically_sorted,
