@@ -25,7 +25,8 @@ class ProbeFormat:
     behind each float output.
     `folds`: the target computes constants before it looks at the ops. If it does not, probes include the producers of
     computed constants (`onnxbisect.cut.required_producers`), and outputs that would get lost are kept
-    (`onnxbisect.cut.output_guard`).
+    (`onnxbisect.cut.output_guard`). `loses_outputs`: the target folds, and loses outputs nonetheless: what another node
+    computes as well, what it finds to be a constant too late, and what is an input after a Cast.
     """
 
     input_dtypes: frozenset[str] | None = None
@@ -46,6 +47,7 @@ class ProbeFormat:
     covered: tuple[str, ...] = ()
     accompanied: tuple[str, ...] = ()
     folds: bool = True
+    loses_outputs: bool = False
 
     @property
     def limits_boundary(self) -> bool:

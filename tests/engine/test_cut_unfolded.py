@@ -1,4 +1,4 @@
-"""Probes for targets that do not compute constants before they look at the ops."""
+"""Probes for targets that do not compute constants before they look at the ops, and for those that lose outputs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from onnxbisect.unitset import full, members
 from support.engine.cut_models import input_names, output_names, read
 
 UNFOLDED = ProbeFormat(folds=False)
+LOSING = ProbeFormat(loses_outputs=True)
 
 #: As exporters write shapes: `h` and `w` are the same question, `one` and `two` come from different ops.
 SHAPES = """<ir_version: 10, opset_import: ["": 17]>
@@ -30,8 +31,8 @@ def unit(model: Model, name: str) -> int:
     return model.unit_of_node[f"make_{name}"]
 
 
-def cut(model: Model, *names: str) -> onnx.ModelProto:
-    piece = Cutter(model).cut(sum(1 << unit(model, name) for name in names), UNFOLDED).proto
+def cut(model: Model, *names: str, probe_format: ProbeFormat = UNFOLDED) -> onnx.ModelProto:
+    piece = Cutter(model).cut(sum(1 << unit(model, name) for name in names), probe_format).proto
     onnx.checker.check_model(piece, full_check=True)
     return piece
 
@@ -102,3 +103,57 @@ def test_an_output_that_another_node_makes_as_well_is_joined_with_an_input(tmp_p
     )
 
     assert ends(cut(model, "a", "b", "c", "d")) == {"a": "Sqrt", "b_covered": "Add", "c": "Elu", "d": "Elu"}
+
+
+def test_an_output_that_repeats_another_by_the_value_of_constants_is_joined_with_an_input(tmp_path: Path) -> None:
+    model = read(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["": 17]>
+        g (float[2] x) => (float[2] y)
+        <float[1] two = {2.0}, float[1] three = {3.0}, float[1] also = {2.0}, int64[1] whole = {2}>
+        {
+          a = Add(x, two)  b = Add(x, three)  c = Add(x, also)  f = Cast<to = 1>(whole)  h = Cast<to = 1>(whole)
+          d = Exp(a)       e = Exp(c)
+          p = Add(d, b)    q = Add(e, p)      r = Add(q, f)     s = Add(r, h)
+          m = Add(s, a)    y = Mul(m, c)
+        }""",
+    )
+
+    assert ends(cut(model, "a", "b", "c", probe_format=LOSING)) == {"a": "Add", "b": "Add", "c_covered": "Add"}
+    assert ends(cut(model, "a", "c", "d", "e", probe_format=LOSING))["e_covered"] == "Add"
+    assert ends(cut(model, "f", "h", probe_format=LOSING)) == {"f": "Cast", "h": "Cast"}, "constants stay"
+    assert ends(cut(model, "a", "c", probe_format=ProbeFormat())) == {"a": "Add", "c": "Add"}
+
+
+def test_an_output_that_the_sizes_behind_an_open_one_decide_is_joined_with_an_input(tmp_path: Path) -> None:
+    """The second size of NonZero depends on values and the first does not."""
+    model = read(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["": 17]>
+        g (float[2,3] x) => (int64[k] y) <int64 first = {0}, int64[1] zero = {0}> {
+          a = NonZero(x)
+          s = Shape(a)  i = Gather(s, first)  u = Unsqueeze(i, zero)
+          t = Shape(x)  j = Gather(t, first)  v = Unsqueeze(j, zero)
+          w = Add(u, v)
+          y = ReduceSum<keepdims = 0>(a, w)
+        }""",
+    )
+
+    piece = cut(model, "a", "s", "i", "u", "t", "j", "v", probe_format=LOSING)
+    assert ends(piece) == {"a": "NonZero", "u_covered": "Add", "v": "Unsqueeze"}
+
+
+def test_an_output_that_is_an_input_after_casts_is_joined_with_another_input(tmp_path: Path) -> None:
+    model = read(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["": 17]>
+        g (float[2] x) => (float[2] y) {
+          a = Cast<to = 7>(x)  b = Cast<to = 1>(a)  c = Exp(b)  d = Cast<to = 7>(c)  e = Cast<to = 1>(d)
+          f = Add(e, b)        g = Cast<to = 9>(a)  y = Where(g, f, c)
+        }""",
+    )
+
+    assert ends(cut(model, "a", probe_format=LOSING)) == {"a_covered": "Add"}
+    assert ends(cut(model, "a", "b", probe_format=LOSING)) == {"a_covered": "Add", "b_covered": "Add"}
+    assert ends(cut(model, "b", "c", "d", probe_format=LOSING)) == {"b_covered": "Add", "c": "Exp", "d": "Cast"}
+    assert ends(cut(model, "g", probe_format=LOSING)) == {"g": "Cast"}, "And would be asked about numbers"

@@ -108,6 +108,7 @@ class ProbeFormatTable(_Table):
     covered: tuple[str, ...] = ()
     accompanied: tuple[str, ...] = ()
     folds: bool = True
+    loses_outputs: bool = False
 
 
 class VersionCommand(_Table):

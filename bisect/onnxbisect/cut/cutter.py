@@ -221,8 +221,8 @@ class Cutter:
         covered = guard_outputs(graph, probe_format.covered, self._own_ends) if probe_format.covered else {}
         if not everything:
             covered |= accompany(graph, probe_format.accompanied)
-        if not probe_format.folds and not everything:
-            covered |= join_outputs(graph, self._own_ends)
+        if (probe_format.loses_outputs or not probe_format.folds) and not everything:
+            covered |= join_outputs(graph, self._own_ends, folds=probe_format.folds)
         renamed = {new: covered.get(old, old) for new, old in apply_format(proto, probe_format).items()}
         if not everything:  # the whole model has the inputs and outputs of the file
             packed = pack_boundary(proto, probe_format)

@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.cut.rename import tensor_names, unused_name
+from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import bodies, domain_of
 from onnxbisect.universe import Universe
@@ -104,30 +105,25 @@ def _is_one(node: onnx.NodeProto, ops: Collection[str]) -> bool:
     return node.op_type in ops and not domain_of(node)
 
 
-def join_outputs(graph: onnx.GraphProto, own: Collection[str]) -> dict[str, str]:
+def join_outputs(graph: onnx.GraphProto, own: Collection[str], *, folds: bool = False) -> dict[str, str]:
     """Append an Add (or And), with a new graph input as second operand, to each output that the target would lose.
 
-    The target turns results that depend only on constants into initializers that nothing reads. Of nodes that compute
-    the same, it keeps one and drops the names of the others' results. In the model, other nodes read these tensors.
+    Of nodes that compute the same, the target keeps one and drops the names of the others' results. A target that does
+    not fold turns results that depend only on constants into initializers that nothing reads; one that does takes
+    those, but not what it computes from sizes afterwards, nor a graph input after a Cast, since it drops Casts. In the
+    model, other nodes read these tensors.
     The model's own outputs, `own`, and outputs of dtypes that Add and And do not accept stay unchanged.
     Returns the old name of each changed output by its new name.
     """
-    # the results of nodes that repeat an earlier node: same op, inputs and attributes
-    seen: set[tuple[str, str, tuple[str, ...], tuple[bytes, ...]]] = set()
-    again: set[str] = set()
-    for node in graph.node:
-        attributes = tuple(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
-        same = (node.domain, node.op_type, tuple(node.input), attributes)
-        if same in seen:
-            again.update(filter(None, node.output))
-        seen.add(same)
     constant = {tensor.name for tensor in graph.initializer}
     constant.update(tensor.values.name for tensor in graph.sparse_initializer)
     constant -= {value.name for value in graph.input}
     for node in graph.node:
         if not bodies(node) and all(name in constant for name in node.input if name):
             constant.update(filter(None, node.output))
-    lost = (constant | again) - set(own)
+    again = _repeated(graph)
+    lost = (again | _from_sizes(graph, constant) | _only_cast(graph)) - constant if folds else again | constant
+    lost -= set(own)
     covered = [value for value in graph.output if value.name in lost and _joined_by(value)]
     if not covered:
         return {}
@@ -152,3 +148,59 @@ def _joined_by(value: onnx.ValueInfoProto) -> str:
     if kind == TensorProto.BOOL:
         return "And"
     return "Add" if kind in _NUMBERS else ""
+
+
+#: Most bytes of an initializer that is compared with others.
+_COMPARED = 1 << 10
+
+
+def _repeated(graph: onnx.GraphProto) -> set[str]:
+    """The results of nodes that repeat an earlier one: the same op, attributes and inputs, or ones that do so."""
+    first: dict[object, tuple[str, ...]] = {}
+    stands_for: dict[str, str] = {}
+    for tensor in graph.initializer:
+        if tensor.ByteSize() <= _COMPARED:
+            value = onnx.TensorProto()
+            value.CopyFrom(tensor)
+            value.ClearField("name")
+            kept = first.setdefault(value.SerializeToString(deterministic=True), (tensor.name,))
+            stands_for[tensor.name] = kept[0]
+    again: set[str] = set()
+    for node in graph.node:
+        attributes = tuple(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
+        inputs = tuple(stands_for.get(name, name) for name in node.input)
+        kept = first.setdefault((node.domain, node.op_type, inputs, attributes), tuple(node.output))
+        if kept != tuple(node.output):
+            stands_for.update(zip(node.output, kept, strict=False))
+            again.update(filter(None, node.output))
+    return again
+
+
+def _from_sizes(graph: onnx.GraphProto, constant: Collection[str]) -> set[str]:
+    """What nodes compute from nothing but constants and the sizes of tensors that are open, or computed from open ones.
+
+    Where these sizes are known nonetheless, it is a constant, too.
+    """
+    values = (*graph.value_info, *graph.input, *graph.output)
+    is_open = {value.name for value in values if is_unbound(value.type)}
+    sizes: set[str] = set()
+    for node in graph.node:
+        taken = set(filter(None, node.input))
+        if _is_one(node, ("Shape",)) and taken <= is_open:
+            sizes.update(node.output)
+        elif not sizes.isdisjoint(taken) and taken <= sizes.union(constant) and not bodies(node):
+            sizes.update(filter(None, node.output))
+        elif not is_open.isdisjoint(taken):
+            is_open.update(node.output)
+    return sizes
+
+
+def _only_cast(graph: onnx.GraphProto) -> set[str]:
+    """The graph's inputs after Casts and nothing else; those to bool left out, since And takes no other numbers."""
+    entering = {value.name for value in graph.input}
+    cast: set[str] = set()
+    for node in graph.node:
+        if _is_one(node, ("Cast",)) and node.input[0] in entering | cast:
+            cast.update(node.output)
+    bools = {value.name for value in graph.output if value.type.tensor_type.elem_type == TensorProto.BOOL}
+    return cast - bools

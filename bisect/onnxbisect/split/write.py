@@ -80,7 +80,15 @@ def cut_parts(
     parts = tuple(_as_seen(universe, wanted, passed, tuple(chosen)))
     crossing = crossings(model, wiring, parts)
     cutter = Cutter(model)
-    on_npu = replace(probe_format, covered=(), accompanied=(), folds=True, max_inputs=None, max_outputs=None)
+    on_npu = replace(
+        probe_format,
+        covered=(),
+        accompanied=(),
+        folds=True,
+        loses_outputs=False,
+        max_inputs=None,
+        max_outputs=None,
+    )
 
     def cut(part: PieceUnits) -> CutPart:
         seen = part.kind is PieceKind.NPU and part.units in passed

@@ -57,6 +57,8 @@ _PROBE_FORMAT = ProbeFormat(
     # it removes them, and fails if an input then becomes an output
     covered=("Identity", "Dropout"),
     empty_inputs=False,
+    # of nodes without attributes that compute the same it keeps one, under one name
+    loses_outputs=True,
 )
 
 Processor = Literal[
