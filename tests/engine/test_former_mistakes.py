@@ -1,12 +1,14 @@
 """The smallest compilers about which earlier versions said something false, and what is true of them."""
 
 import random
+from dataclasses import replace
 from itertools import combinations, count
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from onnxbisect.cut import split_variants_by_producers
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import plan
 from onnxbisect.search.oracle import Oracle
@@ -775,3 +777,16 @@ def test_nothing_is_proven_of_units_that_the_search_gave_up(behaviour, seed):
     diagnosis = run.diagnose()
     assert not judge(run, diagnosis).missed
     assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+def test_an_op_that_is_cut_with_others_and_refused_only_alone_is_no_suspect_without_places() -> None:
+    """An op that compiles before another; it is cut with its producer, until that one or its producer is a culprit."""
+    graph = replace(chain([0, 1, 2, 3, 0, 0]), required_producers={3: 1 << 2, 4: 1 << 3, 5: 1 << 4})
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & 1 << 2) or any(units >> it & 0b11 == 0b01 for it in (0, 4))
+
+    step = World(split_variants_by_producers(graph), rule).diagnose()
+    assert all_found(step) == {1 << 2}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert {it.units for it in step.diagnosis.needs_context} == {1 << 0, 1 << 4}

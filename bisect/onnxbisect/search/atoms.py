@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onnxbisect.language import english
 from onnxbisect.search.oracle import Fails, Oracle
-from onnxbisect.search.pattern import alone, components, representative
+from onnxbisect.search.pattern import alone, components, identical, representative
 from onnxbisect.search.places import failing_only_alone
 from onnxbisect.search.state import Atom, SearchState
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -298,6 +298,15 @@ class Atoms:
     def ask_alone(self, atom: Atom) -> None:
         """Ask the probe of the atom alone."""
         self._oracle.ask(self.alone(atom), english("{say} alone", say=self.say(atom)))
+
+    def is_refused(self, atom: Atom) -> bool:
+        """Whether it fails by itself, and no unit like it passed among others: that one is refused only alone."""
+        if atom.variant in self._state.only_alone or not self.fails_by_itself(atom):
+            return False
+        if identical(self._universe, self.alone(atom)) & self._oracle.exonerated:
+            self._state.only_alone.add(atom.variant)
+            return False
+        return True
 
     def fails_by_itself(self, atom: Atom) -> bool:
         """Whether it is known to fail alone, and not because of its required producers."""

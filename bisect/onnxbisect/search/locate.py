@@ -55,7 +55,7 @@ class Locator:
                 self._state.unresolved |= not_known
                 continue
             for atom in pool:
-                if atom.variant not in self._state.only_alone and self.atoms.fails_by_itself(atom):
+                if self.atoms.is_refused(atom):
                     return self._single(atom)
             if self._put_back(region, passing):
                 continue

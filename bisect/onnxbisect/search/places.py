@@ -320,14 +320,22 @@ def may_be_excused(oracle: Oracle, suspect: Suspect, suspects: Sequence[Suspect]
 
 
 def failing_only_alone(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]:
-    """For each variant that fails alone although one of its units passed among others: the failing probe."""
+    """For each variant that fails alone although one of its units passed among others: the unit that was asked."""
     found: dict[int, UnitSet] = {}
     for failing in oracle.failing:
-        if size(failing) != 1:
+        if size(failing) > 1 and not universe.required_producers:
             break
-        if any(passing & identical(universe, failing) for passing in oracle.passing):
-            found.setdefault(universe.variant[lowest(failing)], failing)
+        unit = asked_alone(oracle, failing)
+        if unit and any(passing & identical(universe, unit) for passing in oracle.passing):
+            found.setdefault(universe.variant[lowest(unit)], unit)
     return found
+
+
+def asked_alone(oracle: Oracle, probe: UnitSet) -> UnitSet:
+    """The unit that the probe asks about alone, with required producers that pass by themselves; 0 if there is none."""
+    unit = 1 << probe.bit_length() - 1
+    along = probe & ~unit
+    return unit if oracle.probe(unit) == probe and (not along or oracle.passes_within(along)) else 0
 
 
 def units_that_need_context(universe: Universe, oracle: Oracle, blamed: UnitSet) -> tuple[ContextUnits, ...]:

@@ -12,7 +12,7 @@ from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
-from onnxbisect.search.places import seen_to_fail, units_that_need_context, unseen_in_place
+from onnxbisect.search.places import asked_alone, seen_to_fail, units_that_need_context, unseen_in_place
 from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -222,9 +222,9 @@ class SearchReplay:
     def _find_in_unexplained(self) -> Suspect | None:
         """A suspect in a failing probe that contains none yet; remainders can miss it."""
         for failing in self._oracle.failing:
-            alone = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.state.only_alone
+            unit = asked_alone(self._oracle, failing)
             if (
-                alone
+                (unit and self._universe.variant[lowest(unit)] in self.state.only_alone)
                 or failing & self.state.unresolved
                 or self._oracle.passes_within(failing)
                 or 0 < self.state.answerable < size(failing)
