@@ -36,3 +36,12 @@ def test_a_fact_is_false_where_a_part_passes_that_holds_it() -> None:
     assert judged.ended
     assert not judged.false
     assert not judged.wrong
+
+
+@pytest.mark.parametrize("letter", "ABCDEFJKLMNPRV")
+def test_equal_files_get_equal_answers(letter: str) -> None:
+    """Units of one solo are the same file when they are cut out alone; only in G and O a name or a number decides."""
+    for one in (it for it in CLASSES if it.letter == letter):
+        for seed, made in one.worlds(20):
+            answers = {(made.universe.solo[unit], made.refused(1 << unit)) for unit in range(len(made.universe))}
+            assert len(answers) == len(set(made.universe.solo)), (one.words, seed)

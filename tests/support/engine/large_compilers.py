@@ -51,9 +51,12 @@ def ruled(
             return None
         _, refused = made
         bad = union(sets)
-        return LargeWorld(
+        world = LargeWorld(
             universe=graph, refused=lambda units: bool(units & bad or refused(units)), planted=sets, kind=kind
         )
+        # units of one solo are the same file when they are cut out alone, so they get one answer
+        answers = {(graph.solo[unit], world.refused(1 << unit)) for unit in members(graph.everything)}
+        return world if len(answers) == len(set(graph.solo)) else None
 
     return draw
 
