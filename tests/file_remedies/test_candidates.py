@@ -131,7 +131,7 @@ def test_every_remedy_that_the_preflight_names_answers_that_finding() -> None:
 #: Have tests of their own: they change the interface, are for data in other files, or no small model here needs them.
 _ELSEWHERE = (
     *("safe-names", "weights-inside", "neutral-boundary", "shorten-names", "floats-in-float32"),
-    *("unsigned-to-signed", "drop-empty-tensors", "batch-pools"),
+    *("unsigned-to-signed", "drop-empty-tensors", "batch-pools", "random-to-inputs"),
     *("whole-norms", "reciprocals-to-divisions", "erf-to-tanh", "lower-ranks"),
     "declare-opset-of-ops",
 )

@@ -64,6 +64,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     form.constants_to_initializers,
     form.copy_shared_weights,
     declarations.correct_declared_types,
+    declarations.random_to_inputs,
     declarations.floats_in_float32,
     declarations.unsigned_to_signed,
     form.declare_opset_of_ops,

@@ -13,13 +13,16 @@ from onnxbisect.file_remedies.remedy import (
     RemediedFile,
     copied,
     declared_values,
+    drop_unread,
     file_remedy,
+    forget,
     set_nodes,
 )
-from onnxbisect.language import count, english, shortened
+from onnxbisect.language import count, english, quoted, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import array_of, tensors
 from onnxbisect.model.facts import dims_of
+from onnxbisect.model.opaque import GENERATORS, drawing
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
 from onnxbisect.model.pools import batch_pools
 from onnxbisect.model.scopes import constant_names, domain_of, every_node, is_constant
@@ -136,6 +139,36 @@ def batch_pools_of_file(file: File, limits: ToolLimits) -> RemediedFile:
     if not batched:
         raise NotApplicable("no pool is known to have an input without a batch")
     return RemediedFile(proto=result, sentence=english("a batch of one for {pools}", pools=count(batched, "pool")))
+
+
+@file_remedy(
+    "random-to-inputs",
+    answers="random-op",
+    exactness=Exactness.DOMAIN,
+    domain=english("each run is given random numbers"),
+)
+def random_to_inputs(file: File, limits: ToolLimits) -> RemediedFile:
+    """Random numbers of a known shape that nodes draw, as inputs of the model instead."""
+    result = copied(file.proto)
+    graph = result.graph
+    outputs = {value.name for value in graph.output}
+    drawn = {
+        index: kind
+        for index in drawing(result)
+        for node in [graph.node[index]]
+        for kind in [file.types.get(node.output[0])]
+        if node.op_type in GENERATORS and node.output[0] not in outputs and kind is not None and not is_unbound(kind)
+    }
+    if not drawn:
+        raise NotApplicable("no node draws random numbers of a known shape")
+    nodes = [graph.node[index] for index in drawn]
+    graph.input.extend(helper.make_value_info(graph.node[index].output[0], kind) for index, kind in drawn.items())
+    gone = {name for node in nodes for name in node.input}
+    forget(graph, {node.output[0] for node in nodes})
+    names = shortened([f"{node.op_type} {quoted(node.output[0])}" for node in nodes])
+    set_nodes(graph, [node for index, node in enumerate(graph.node) if index not in drawn])
+    drop_unread(graph, gone)
+    return RemediedFile(proto=result, sentence=english("an input of the model instead of {names}", names=names))
 
 
 #: Types that few NPUs compute in, and their names.

@@ -15,7 +15,10 @@ from onnxbisect.language import english, quoted
 from onnxbisect.model.facts import size_of
 from onnxbisect.model.pools import batch_pools, unbatched_pools
 from onnxbisect.model.scopes import constant_names, domain_of, label, opset_versions, qualified, reads, walk
+from onnxbisect.model.shapeops import RANDOM
 
+#: Ops that draw random numbers whatever the values of their input: its shape counts.
+GENERATORS = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
 _Call = tuple[str, str, str]
 #: What onnxruntime's optimiser writes into ONNX's domain, where ONNX has no such operator.
 _IN_ONNX_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
@@ -33,48 +36,51 @@ def opaque_nodes(proto: onnx.ModelProto) -> dict[int, None]:
     )
 
 
-def recorded_tensors(proto: onnx.ModelProto) -> tuple[list[str], list[str]]:
-    """The tensors that opaque nodes make, and those that they read, once each; without constants.
+def recorded_tensors(proto: onnx.ModelProto, *, drawn: bool = False) -> tuple[list[str], list[str]]:
+    """The tensors that opaque nodes make, and those whose values they read, once each; without constants.
 
-    Samples may have both: an opaque node's recorded outputs, and the inputs on which they were recorded.
+    Samples may have both: an opaque node's recorded outputs, and the inputs on which they were recorded. Nodes that
+    draw random numbers are among them if `drawn`.
     """
-    nodes = [proto.graph.node[index] for index in opaque_nodes(proto)]
+    nodes = [proto.graph.node[index] for index in [*opaque_nodes(proto), *(drawing(proto) if drawn else ())]]
     stored = constant_names(proto.graph)
     made = dict.fromkeys(name for node in nodes for name in node.output if name)
-    read = dict.fromkeys(name for node in nodes for name in reads(node) if name not in stored)
+    reading = (node for node in nodes if node.op_type not in GENERATORS or domain_of(node))
+    read = dict.fromkeys(name for node in reading for name in reads(node) if name not in stored)
     return list(made), list(read)
 
 
+def drawing(proto: onnx.ModelProto) -> list[int]:
+    """Indices of nodes that draw random numbers."""
+    return [index for index, node in enumerate(proto.graph.node) if node.op_type in RANDOM and not domain_of(node)]
+
+
 def around(
-    proto: onnx.ModelProto, type_of: Callable[[str], onnx.TypeProto | None] = lambda name: None
+    proto: onnx.ModelProto,
+    type_of: Callable[[str], onnx.TypeProto | None] = lambda name: None,
+    *,
+    drawn: bool = True,
 ) -> onnx.ModelProto:
     """The model without its opaque nodes, and with a batch for pools that lack one; the model itself if it has neither.
 
     Outputs of opaque nodes become inputs, of their type by `type_of` or else the file's. What they read becomes further
-    outputs, unless it is an input itself. Raises ModelError for an output whose type or shape is not known.
+    outputs, unless it is an input itself. If `drawn`, nodes that draw random numbers are opaque here, since two runs
+    draw other ones. Raises ModelError for an output whose type or shape is not known.
     """
-    opaque = opaque_nodes(proto)
+    opaque = sorted({*opaque_nodes(proto), *(drawing(proto) if drawn else ())})
     if not opaque and not unbatched_pools(proto.graph, type_of):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     graph = copy.graph
     declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
-    made, read = recorded_tensors(proto)
+    made, read = recorded_tensors(proto, drawn=drawn)
     used = {name for node in graph.node for name in reads(node)} | {value.name for value in graph.output}
     for index in opaque:
         for name in (it for it in graph.node[index].output if it in used):
             kind = type_of(name) or declared.get(name)
             if kind is None or size_of(kind) is None:
-                raise ModelError(
-                    english(
-                        "{op} {node} is no op of onnxruntime, and type or shape of its output {tensor} are not known: "
-                        "give samples with its recorded tensors (docs/custom-ops.md)",
-                        op=qualified(graph.node[index]),
-                        node=quoted(label(graph.node[index])),
-                        tensor=quoted(name),
-                    )
-                )
+                raise ModelError(_unknown(graph.node[index], name))
             graph.input.append(onnx.helper.make_value_info(name, kind))
     for index in reversed(opaque):
         del graph.node[index]
@@ -94,6 +100,25 @@ def around(
     graph.value_info.extend(kept)
     batch_pools(copy, type_of)
     return copy
+
+
+def _unknown(node: onnx.NodeProto, name: str) -> str:
+    """Why nothing can be run around a node: the type or shape of this output is not known."""
+    if node.op_type in RANDOM and not domain_of(node):
+        return english(
+            "{op} {node} draws other numbers in each run, and type or shape of its output {tensor} are not known: "
+            "make it an input of the model",
+            op=node.op_type,
+            node=quoted(label(node)),
+            tensor=quoted(name),
+        )
+    return english(
+        "{op} {node} is no op of onnxruntime, and type or shape of its output {tensor} are not known: "
+        "give samples with its recorded tensors (docs/custom-ops.md)",
+        op=qualified(node),
+        node=quoted(label(node)),
+        tensor=quoted(name),
+    )
 
 
 def _is_opaque(

@@ -209,9 +209,9 @@ def compare(
     where inputs or outputs differ, or a model does not run.
     """
     _demand_same("outputs", _names(before.graph.output), _names(after.graph.output))
-    _demand_same("inputs", _names(fed_inputs(before.graph)), _names(fed_inputs(after.graph)))
     _demand_same_opaque(before, after)
     before, after = around(before, type_of), around(after, type_of)
+    _demand_same("inputs", _names(fed_inputs(before.graph)), _names(fed_inputs(after.graph)))
     outputs = _names(before.graph.output)
     within: list[str] = []
     if tensors:  # that nodes of both graphs make, without graph outputs

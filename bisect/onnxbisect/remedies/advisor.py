@@ -11,6 +11,7 @@ from onnxbisect.file_remedies import LOWER_RANKS, form_of_lower_rank, why_not_wr
 from onnxbisect.language import english
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
+from onnxbisect.model.opaque import GENERATORS
 from onnxbisect.model.scopes import bodies, qualified, reads
 from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, Finder, SeenVariants, advise, allowed
 from onnxbisect.remedies.found import Named, SearchedModel
@@ -281,6 +282,12 @@ class Advisor:
                 seen = not it.unknown(self.known)
                 told = english("{sentence}; the compiler takes the result", sentence=may) if seen else may
                 yield told, it.exactness
+        drawn = self._facts.shape(node.output[0]) if qualified(node) in GENERATORS else None
+        if drawn is not None and None not in drawn and self.most is not Exactness.DOMAIN:
+            yield (
+                english("--allow {exactness} makes its numbers an input", exactness=Exactness.DOMAIN),
+                Exactness.DOMAIN,
+            )
         if reason := why_not_written_out(node, self._facts):
             yield english("it cannot be written out: {reason}", reason=reason), None
 

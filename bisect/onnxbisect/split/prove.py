@@ -101,7 +101,7 @@ class _AroundCustom:
 
     def __call__(self, file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
         proto, names = onnx.load(file, load_external_data=False), self._names[file.name]
-        made, read = recorded_tensors(proto)
+        made, read = recorded_tensors(proto, drawn=True)
         if not made:
             return self._run_file(file, inputs)
         fed = {**inputs, **{name: self._sample[names.get(name, name)] for name in made}}
