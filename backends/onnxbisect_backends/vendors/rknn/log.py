@@ -12,6 +12,9 @@ from onnxbisect.fingerprint import plain
 from onnxbisect.verdict import Hints, Kind, Table
 from onnxbisect_backends.logs import Pattern, compile_pattern, pattern
 
+#: Suffixes that the toolkit appends to names of nodes and tensors that it replaces.
+_SUFFIX = r"(?:#\d+|_2[a-z]+\d*|[-_](?:rs|tp|mm|gather))*"
+
 #: The message for a model that was folded completely.
 FOLDED = compile_pattern(r"All outputs \[.*\] of model are constants, The model is invalid!")
 
@@ -28,6 +31,11 @@ PATTERNS: tuple[Pattern, ...] = (
     pattern(r"Not Support Dtype: \d+\. please check precision!", Kind.CRASH),
     pattern(r"Invalid rank for input: (?P<tensor>\S+) Got: \d+ Expected: \d+", Kind.ERROR),
     pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), ", Kind.ERROR),
+    # it folds constants by onnxruntime, in a graph of its own ops
+    pattern(
+        rf"Non-zero status code returned while running \w+ node\. Name:'(?P<node>.*?){_SUFFIX}' Status Message: .*",
+        Kind.ERROR,
+    ),
     pattern(r"Can not find tensor value info for '(?P<tensor>.*?)'!", Kind.ERROR),
     pattern(r"_UFuncNoLoopError: ufunc '\w+' did not contain a loop", Kind.ERROR),
     pattern(r"inputs or 'outputs' must be set!", Kind.ERROR),
@@ -48,7 +56,8 @@ _NOISE = re.compile(
 #: Prefixes of messages: the toolkit's step or time, and onnxruntime's, with which it folds constants.
 _PREAMBLE = re.compile(
     r"^E (?:config|load_onnx|build|export_rknn): |^[DIWE] RKNN: \[[\d:.]+\] (?:>+ )?"
-    r"|^(?:\w+\.)*\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:This is an invalid model\. )?",
+    r"|^(?:\w+\.)*\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:This is an invalid model\. )?"
+    r"|^[\d-]+ [\d:.]+ \[E:onnxruntime:[^\]]*\] ",
     re.MULTILINE,
 )
 
@@ -57,9 +66,6 @@ _FUSION = re.compile(
     r"Show op fuse match nodes:\s+Rule: (?P<rule>\w+)\s(?P<nodes>.*?)You can add disable_rules=", re.DOTALL
 )
 _NODE = re.compile(r"^Op name: (.*)$", re.MULTILINE)
-
-#: Suffixes that the toolkit appends to names of nodes and tensors that it replaces.
-_SUFFIX = re.compile(r"(?:#\d+|_2[a-z]+\d*|[-_](?:rs|tp|mm))+$")
 
 
 def without_noise(log: str) -> str:
@@ -80,7 +86,7 @@ def fusion(log: str) -> tuple[str, Hints]:
 
 def unsuffixed(name: str) -> str:
     """The model's name for a node or tensor of the toolkit."""
-    return _SUFFIX.sub("", name)
+    return re.sub(f"{_SUFFIX}$", "", name)
 
 
 #: A layer of `accuracy_analysis`: cosine and euclidean distance, with the errors before it and alone. A layer that is
