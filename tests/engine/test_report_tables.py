@@ -90,6 +90,17 @@ def test_the_terminal_says_of_how_much_a_table_is() -> None:
     assert "Where the nodes run (2 units): NPU 1" in lines(report)
 
 
+def test_the_terminal_says_once_what_several_proofs_tell() -> None:
+    pair = culprit(CHAIN, [of([0, 1])], CulpritKind.INTERACTION, "")
+    ways = (of([0, 2]), of([1, 2]))
+    certificate = DiagnosisProof(status=CertificateStatus.PROVEN, probes=ways)
+    more = [(units, passing(placed(("r", "NPU"))), "way") for units in ways]
+
+    said = lines(document(job_of(CHAIN, [pair], more=more, certificate=certificate)))
+
+    assert list(said).count("Where the nodes run (2 units): NPU 1") == 1
+
+
 def test_the_pages_have_every_row() -> None:
     table = placed(*((f"node {number}", "NPU") for number in range(40)))
     report = told([(WHOLE, passing(table))], (WHOLE,), False)

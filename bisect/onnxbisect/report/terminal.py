@@ -219,7 +219,7 @@ def _of_the_model(document: Report, width: int) -> Iterator[list[str]]:
         part = sizes[table["probe"]]
         of_what = f" ({plural(part, 'unit')})" if part < document["model"]["units"] else ""
         tables.append(clip(f"{table['title']}{of_what}: {reading.table_summary(table)}", width))
-    yield tables
+    yield list(dict.fromkeys(tables))  # several ways to break a pattern up mostly say the same
     if errors := [finding for finding in document["preflight"] if finding["severity"] == "error"]:
         yield [_("Preflight"), *(clip(f"  {finding['id']}: {finding['detail']}", width) for finding in errors)]
     # what loading the model could not establish, in full, because the diagnosis rests on it
