@@ -62,7 +62,7 @@ def expected(x: np.ndarray) -> np.ndarray:
 def test_a_function_computes_the_op_from_the_repair_to_the_pieces(shell: Shell, net: Path) -> None:
     fixed = shell.call("fix", str(net), *TARGET, "--op", OP, "--out", "out")
     assert fixed.code == 1
-    assert "Mish  \u2192 Softplus, Tanh, Mul  exact" in fixed.out
+    assert "Mish \u2192 Softplus, Tanh, Mul: mish-softplus, exact" in fixed.out
     assert f"--report out/repair --op={OP}" in fixed.out.splitlines()[-1]
     done = shell.call("split", "out/repair/repaired.onnx", "--report", "out/repair", "--op", OP)
     assert done.code == 0, done.out
