@@ -1,7 +1,7 @@
 """From culprits to a model that compiles: against compilers whose every refusal is known."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,10 +16,11 @@ from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.model.session import Session
 from onnxbisect.proof import compare, random_feeds
-from onnxbisect.remedies import OrtProver, Samples, TriedFiles, proving, try_files
+from onnxbisect.remedies import OrtProver, Samples, SearchedModel, TriedFiles, proving, try_files
 from onnxbisect.rewrites import Exactness, Rule, candidates, installed, pytorch, rule
 from onnxbisect.rewrites.rule import Bound
 from onnxbisect.rewrites.site import Site
+from onnxbisect.verdict import Kind, Status, Verdict
 from support.examples import examples
 from support.remedies.simulated import UNARY, Refuses, SimulatedCompiler, graph, is_refused, refusing, repaired
 
@@ -448,6 +449,36 @@ def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path)
     assert found.compiles
     assert asked.calls == calls + 1
     assert try_files(before, files[:1], asked, prover) == TriedFiles()
+
+
+@pytest.mark.parametrize(
+    ("said", "base"),
+    [
+        (("rank", "rank"), 0),  # nothing more came of the larger change, and `run` searched in the smaller one
+        (("rank", "size"), 1),
+        (("opset", "opset"), 1),  # as the file itself: what most compilers refuse is changed all the same
+    ],
+)
+def test_the_smallest_change_that_brings_another_reason_is_gone_on_with(
+    tmp_path: Path, said: tuple[str, str], base: int
+) -> None:
+    @dataclass
+    class Compiler(SimulatedCompiler):
+        said: Iterator[str] = field(default_factory=lambda: iter(said))
+
+        def whole(self, model: onnx.ModelProto) -> SearchedModel:
+            failed = Verdict(status=Status.FAIL, kind=Kind.ERROR, message="", fingerprint=next(self.said))
+            found = super().whole(model)
+            probes = tuple(replace(it, verdict=failed) for it in found.job.probes)
+            return replace(found, job=replace(found.job, probes=probes))
+
+    model = chain("Relu", "Abs")
+    before = compiler(tmp_path, "Abs").whole(model)
+    prover = OrtProver(model, TensorFacts.of(before.model), lambda: random_samples(model), folder=tmp_path)
+    files = [Changed(model, "small"), Changed(model, "large")]
+    asked = Compiler(folder=tmp_path, refuses=refusing("Abs"))
+    tried = try_files(before, files, asked, prover, goes_on=lambda changed, after: after.failure != "opset")
+    assert tried.base is files[base]
 
 
 #: Gelu of 3 x, as exporters write it out; what `{also}` says is an output beside it.

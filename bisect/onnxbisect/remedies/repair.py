@@ -51,9 +51,10 @@ def try_files(
 ) -> TriedFiles[AChange]:
     """Try changes of the whole file in turn, with one call each, until the model compiles.
 
-    Besides a change that is `needed`, the first one of those that fail alike is a base for more where `goes_on` holds.
+    Besides a change that is `needed`, the first one of those that fail alike is a base for more where `goes_on` holds:
+    then a larger one that fails alike is none, needed or not.
     """
-    tried = TriedFiles[AChange]()
+    tried, going_on = TriedFiles[AChange](), False
     for changed in files:
         proof = prover.compared(changed.proto)
         if not proof.holds:
@@ -67,8 +68,11 @@ def try_files(
         if after.stopped:
             return TriedFiles(repair=Repair(before=before, after=before, stopped=True))
         alike = tried.after is not None and tried.after.failure == after.failure
-        if changed.needed or (goes_on(changed, after) and not alike):
-            tried = TriedFiles(base=changed, proof=proof, after=after)
+        if going_on and alike:
+            continue
+        goes = goes_on(changed, after)
+        if changed.needed or (goes and not alike):
+            tried, going_on = TriedFiles(base=changed, proof=proof, after=after), goes
     return tried
 
 
