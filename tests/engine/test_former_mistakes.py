@@ -790,3 +790,18 @@ def test_an_op_that_is_cut_with_others_and_refused_only_alone_is_no_suspect_with
     assert all_found(step) == {1 << 2}
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert {it.units for it in step.diagnosis.needs_context} == {1 << 0, 1 << 4}
+
+
+def test_what_holds_a_failing_part_is_not_asked_whether_it_is_to_blame_for_the_next_op() -> None:
+    """Ops that compile before another, cut with what makes their inputs: each fails of what those before it failed of."""
+    needs = {2: [1], 3: [2], 4: [3], 5: [2, 3, 4], 6: [5]}
+    graph = replace(chain(list(range(7))), required_producers={unit: of(makers) for unit, makers in needs.items()})
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & 1 << 6) or any(units >> it & 0b11 == 0b01 for it in (1, 4))
+
+    compiler = World(split_variants_by_producers(graph), rule)
+    step = compiler.diagnose()
+    assert all_found(step) == {1 << 6}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert compiler.calls <= 16
