@@ -793,7 +793,7 @@ def test_an_op_that_is_cut_with_others_and_refused_only_alone_is_no_suspect_with
 
 
 def test_what_holds_a_failing_part_is_not_asked_whether_it_is_to_blame_for_the_next_op() -> None:
-    """Ops that compile before another, cut with what makes their inputs: each fails of what those before it failed of."""
+    """Ops that compile before another, cut with what makes their inputs: each fails of what those before it do."""
     needs = {2: [1], 3: [2], 4: [3], 5: [2, 3, 4], 6: [5]}
     graph = replace(chain(list(range(7))), required_producers={unit: of(makers) for unit, makers in needs.items()})
 
