@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from support.rewrites.cases_fusing import read_elsewhere, written
 from support.rewrites.instances import FINITE, Constant, Instance, anything, case, floats, integers, node, opset, shape
+from support.rewrites.measured import outputs_of
 
 DrawFn = st.DrawFn
 
@@ -210,6 +211,45 @@ def _slice_of_slice(draw: DrawFn) -> Instance:
 @case("slice-merge", read_elsewhere(_slice_of_slice, "c"))
 def _(draw: DrawFn) -> Instance:
     return _slice_of_slice(draw)
+
+
+def _sliced_conv(draw: DrawFn, *, groups: int = 1, channels: bool = True) -> Instance:
+    """Some channels of a convolution, or some rows."""
+    inner, outer = draw(st.integers(1, 3)), draw(st.integers(2, 4))
+    x = floats(draw, (draw(st.integers(1, 2)), inner * groups, 5, 6), edges=(0.0, 1.0, 1e6, -1e-6))
+    kernel = floats(draw, (outer * groups, inner, draw(st.integers(1, 3)), 1), edges=(0.0, 1.0))
+    bias = floats(draw, (outer * groups,), edges=()) if draw(st.booleans()) else None
+    attributes = f"<group = {groups}, {draw(st.sampled_from(['strides = [2, 1]', 'pads = [1, 0, 0, 1]']))}>"
+    start, end, step = draw(st.sampled_from([(0, 1, 1), (1, 100, 1), (-1, -100, -1), (0, 100, 2), (-2, 100, 1)]))
+    body = f"c = Conv{attributes}(x, k{'' if bias is None else ', b'}) y = Slice(c, start, end, axes, steps)"
+    given = {"k": kernel} if bias is None else {"k": kernel, "b": bias}
+    sizes = written(
+        draw,
+        body.split(" y = ")[0].replace("c =", "y ="),
+        np.abs(x),
+        version=17,
+        **{n: np.abs(v) for n, v in given.items()},
+    )
+    (magnitude,) = outputs_of(sizes.model, sizes.feeds)
+    cut = [slice(None)] * 4
+    cut[1 if channels else 2] = slice(start, end, step)
+    scale = magnitude[tuple(cut)] * (kernel.size + 2)
+    places: dict[str, list[int]] = {"start": [start], "end": [end], "axes": [1 if channels else -2], "steps": [step]}
+    return written(draw, body, x, version=opset(draw, 11, 17), out=scale.shape, scale=scale, **given, **places)
+
+
+def _no_sliced_conv(draw: DrawFn) -> Instance:
+    forms = (
+        lambda draw: _sliced_conv(draw, groups=2),
+        lambda draw: _sliced_conv(draw, channels=False),
+        read_elsewhere(_sliced_conv, "c"),
+    )
+    return draw(st.sampled_from(forms))(draw)
+
+
+@case("slice-conv", _no_sliced_conv)
+def _(draw: DrawFn) -> Instance:
+    return _sliced_conv(draw)
 
 
 def _step_too_large(draw: DrawFn) -> Instance:

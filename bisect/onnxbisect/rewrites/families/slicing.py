@@ -4,10 +4,11 @@ from itertools import pairwise
 from math import ceil
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.patterns import part
-from onnxbisect.rewrites.rule import CONVERTER_FIX, executorch, pytorch, rule, tidl
+from onnxbisect.rewrites.patterns import AnyConstant, part
+from onnxbisect.rewrites.rule import CONVERTER_FIX, OF_PRODUCTS, executorch, pytorch, rule, tidl
 from onnxbisect.rewrites.site import Site, concat, reshape, slice_axis
 
 
@@ -108,6 +109,28 @@ def slice_merge(at: Site) -> str:
     ends = [it.stop if it.stop >= 0 else -shape[axis] - 1 for axis, it in places.items()]
     starts, steps = [it.start for it in places.values()], [it.step for it in places.values()]
     return at.op("Slice", at.matched("x"), *map(at.integers, (starts, ends, list(places), steps)))
+
+
+@pytorch("a convolution with the weights of the channels that are kept, instead of conv(x)[:, a:b]")
+@rule(
+    "-> Conv",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
+    pattern=part("Slice", part("Conv", "x", AnyConstant("weights"), name="conv"), name="slice"),
+    rank=14,
+    source=tidl("slice.py"),
+)
+def slice_conv(at: Site) -> str:
+    """A Slice of the channels that a Conv gives as a Conv with the weights of those channels."""
+    conv, places = at.part("conv"), _ranges(at.part("slice"))
+    conv.demand_dtype(TensorProto.FLOAT)
+    at.demand(conv.attribute("group", 1) == 1, "the convolution has groups")
+    at.demand([axis for axis, *_ in places] == [1], "it does not slice the channels, or not them alone")
+    ((_, start, end, step),) = places
+    slots = range(1, 3 if conv.has(2) else 2)
+    kept = [at.constant(conv.value(slot)[start:end:step]) for slot in slots]
+    attributes = {it.name: helper.get_attribute_value(it) for it in conv.node.attribute}
+    return at.op("Conv", at.matched("x"), *kept, **attributes)
 
 
 @pytorch("x[:, :a], x[:, a:] instead of x.split((a, b), 1)")
