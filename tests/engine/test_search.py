@@ -1005,12 +1005,12 @@ def test_of_many_ways_to_break_patterns_up_so_many_are_tried_as_keep_any_two_uni
         assert both in patterns or any(not way & both for way in ways)
 
 
-def test_a_connected_interaction_makes_another_one_likelier():
+def test_two_connected_interactions_make_another_one_likelier():
     """Of 40 ops 30 pass, and fail with the last 10, of which one may be bad or part of an interaction."""
     atoms = [Atom(1 << unit, unit) for unit in range(40)]
     weights = dict.fromkeys(atoms, 1.0)
     chances = []
-    for found in range(4):
+    for found in range(1, 4):
         odds = BlameOdds(weights, {}, passing=30, interactions=found)
         odds.observe(atoms[:30], [], atoms[30:])
         chances.append(odds.interaction(atoms[30:]))

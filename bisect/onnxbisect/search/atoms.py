@@ -218,13 +218,13 @@ class BlameOdds:
         """P(an interaction is to blame, and no bad atom), where the passing set fails with these atoms.
 
         The more atoms pass, the less likely is a bad one among those left, and the likelier is it that the last atom of
-        an interaction is one of them. A compiler that refuses ops together often does so again.
+        an interaction is one of them. A compiler that twice refused ops together often does so again.
         """
         within = self._within(len(failing))
         # Where no bad atom was found, there may be none at all.
         known = float(self._known.sum()) if self._bad else 1.0
         bad_atom = float(self._known @ self._some(failing))
-        prior = _INTERACTION * (1 + self._interactions) / (1 + self._bad)
+        prior = _INTERACTION * max(1, self._interactions) / (1 + self._bad)
         odds = prior * known * float(within[-1] - within[0]) / bad_atom
         return odds / (1 + odds)
 
