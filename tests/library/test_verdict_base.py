@@ -14,6 +14,7 @@ from onnxbisect.json_form import from_json
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
+from onnxbisect_backends.probing import identity
 from onnxbisect_backends.probing.identity import search_identity, target_identity
 
 FAIL = Answer(
@@ -173,6 +174,16 @@ def test_any_change_of_the_target_is_another_target() -> None:
         target_identity(TARGET, ProbeFormat(input_dtypes=frozenset())),
     }
     assert len(others | {same}) == 6
+
+
+def test_answers_of_an_earlier_release_stay_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field that is added to the probe format changes nothing for targets that do not use it."""
+    monkeypatch.setattr(identity, "version", lambda name: "0")
+    monkeypatch.setattr(identity, "REVISION", 4)
+    target = Target(backend="command", tool="sh", version="1", options={})
+    recorded = "acbf65293ec608df0318001ebfa8f3389cb6771aa0c8e0daedc897ab7e805cac"
+    assert target_identity(target, ProbeFormat(folds=False)) == recorded
+    assert target_identity(target, ProbeFormat(folds=False, loses_outputs=True)) != recorded
 
 
 def test_a_search_is_named_by_the_units_it_numbers() -> None:

@@ -12,6 +12,8 @@ from onnxbisect.universe import Universe
 
 #: Increased when the same key gets another probe file, so that old answers are not reused.
 REVISION = 4
+#: Fields of the probe format that came after answers were stored: at their default they change no identity.
+_LATER: dict[str, object] = {"loses_outputs": False}
 
 
 def target_identity(target: Target, probe_format: ProbeFormat, environment: str = "") -> str:
@@ -20,7 +22,9 @@ def target_identity(target: Target, probe_format: ProbeFormat, environment: str 
     The environment (`Description.environment`) and the release of this program, which judges, are included.
     """
     cutting = {
-        field: sorted(value) if isinstance(value, frozenset) else value for field, value in asdict(probe_format).items()
+        field: sorted(value) if isinstance(value, frozenset) else value
+        for field, value in asdict(probe_format).items()
+        if field not in _LATER or value != _LATER[field]
     }
     ours = {"revision": REVISION, "release": version("onnx-bisect")}
     # `dressing` was the probe format's name when the first answers were stored
