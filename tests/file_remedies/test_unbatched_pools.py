@@ -86,6 +86,7 @@ def test_the_finding_names_the_node_and_what_mends_it(save: Save) -> None:
     path = save("g (float[3,4,4] x) => (float[d,e,f] y) { y = MaxPool <kernel_shape = [2,2]> (x) }")
     first = preflight(load(path))[0]
     assert (first.id, first.remedy) == ("unbatched-pool", "batch-pools")
+    assert first.nodes == ("MaxPool_y",)  # as reports call a node that has no name
 
 
 def test_another_node_that_inference_refuses_is_said(save: Save) -> None:

@@ -208,7 +208,10 @@ def unbatched_pool(subject: InspectedModel) -> CheckResult | None:
     graph = subject.original.graph
     nodes = [graph.node[index] for index in unbatched_pools(graph, subject.model.types.get)]
     ops = shortened(unique(node.op_type for node in nodes))
-    return CheckResult(nodes=tuple(node.name for node in nodes), detail=ops) if nodes else None
+    # reading the model put a Squeeze behind each, which makes the tensor that the pool makes in the file
+    behind = [subject.producers[name] for node in nodes for name in node.output if name in subject.producers]
+    pools = [subject.producers[name] for it in behind for name in it.input[:1] if name in subject.producers]
+    return CheckResult(nodes=unique(pool.name for pool in pools), detail=ops) if nodes else None
 
 
 def invalid_model(subject: InspectedModel) -> CheckResult | None:
