@@ -154,6 +154,31 @@ def test_work_that_does_not_end_well(work: Callable[[], Established], how: str) 
     assert children() == before
 
 
+def test_what_this_process_holds_is_not_the_models() -> None:
+    """A notebook may hold a model of torch that is larger than what a small ONNX file is allowed."""
+    held = np.ones(3 << 29, dtype=np.uint8)
+
+    def work() -> Established:
+        np.ones(1 << 29, dtype=np.uint8)
+        return nothing()
+
+    assert forked(work, ALLOWED).notes == ("done",)
+    with pytest.raises(ExceededError, match=r"^took more than 1024 MB of memory$"):
+        forked(fill, ALLOWED)
+    del held
+
+
+def test_a_model_that_there_is_no_memory_to_write_takes_too_much() -> None:
+    tensor = onnx.TensorProto(data_type=onnx.TensorProto.UINT8, dims=[600 << 20], raw_data=bytes(600 << 20))
+
+    def work() -> Established:
+        tensor.SerializeToString()
+        return nothing()
+
+    with pytest.raises(ExceededError, match=r"^took more than 1024 MB of memory$"):
+        forked(work, ALLOWED)
+
+
 def test_work_that_waits_for_a_processor_is_waited_for() -> None:
     assert forked(starve, ALLOWED).notes == ("done",)
 

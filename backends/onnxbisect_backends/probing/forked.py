@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from google.protobuf.message import EncodeError
+
 from onnxbisect.errors import ModelError
 from onnxbisect.model.model import Allowance, Established, ExceededError
 from onnxbisect_backends.sandbox.process import oom_kills
@@ -120,6 +122,12 @@ def _read(source: int, child: int, seconds: float) -> bytes | None:
             answer += data
 
 
+def _held() -> int:
+    """Bytes of data that this process shares with the one that it was forked from, such as a notebook's models."""
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[5]) * resource.getpagesize()
+
+
 def _work(work: Callable[[], Established], allowance: Allowance, parent: int, sink: int) -> NoReturn:
     try:
         gc.freeze()  # what closes an object left by the parent may wait for threads that only the parent has
@@ -132,7 +140,8 @@ def _work(work: Callable[[], Established], allowance: Allowance, parent: int, si
         bound(resource.RLIMIT_CORE, 0)
         # RLIMIT_AS would also count reserved and mapped memory
         soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
-        bound(resource.RLIMIT_DATA, allowance.memory if soft == resource.RLIM_INFINITY else min(soft, allowance.memory))
+        most = _held() + allowance.memory
+        bound(resource.RLIMIT_DATA, most if soft == resource.RLIM_INFINITY else min(soft, most))
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):  # hides C++ abort messages
             os.dup2(nothing, descriptor)
@@ -143,7 +152,7 @@ def _work(work: Callable[[], Established], allowance: Allowance, parent: int, si
             answer = _RESULT + work().to_bytes()
         except ModelError as error:
             answer = _REFUSAL + str(error).encode()
-        except MemoryError:
+        except (MemoryError, EncodeError):  # protobuf raises the latter where it gets no memory to write a model
             answer = _MEMORY
         except Exception as error:  # an internal error, which the parent reports
             answer = _FAULT + f"{type(error).__name__}: {error}".encode(errors="replace")
