@@ -133,3 +133,66 @@ def _(draw: DrawFn) -> Instance:
     return _combining(
         draw, "ScatterElements", "add", "mul", data=data, axis=draw(st.integers(-data.ndim, data.ndim - 1))
     )
+
+
+def _computed(draw: DrawFn, op: str, *reductions: str, whole: bool = True) -> Instance:
+    """A scatter at places that are no constants, also from behind; where values are combined a place may be written
+    several times.
+    """
+    kinds = [None, np.int32, np.int64] if whole else [None]
+    kind = draw(st.sampled_from(kinds))
+
+    def numbers(dims: Sequence[int]) -> np.ndarray:
+        return floats(draw, dims, edges=FINITE) if kind is None else integers(draw, dims, -9, 9, kind)
+
+    x = numbers(shape(draw, 1, 3, 4))
+    how = draw(st.sampled_from(reductions))
+    version = {"none": (11, 13, 17), "add": (16, 18, 21)}.get(how, (18, 21))
+    combined = {} if how == "none" else {"reduction": how}
+    if op == "ScatterElements":
+        axis = draw(st.integers(-x.ndim, x.ndim - 1))
+        dims = list(x.shape)
+        dims[axis] = draw(st.integers(1, 6))
+        size = x.shape[axis]
+        places = integers(draw, dims, -size, size - 1, draw(st.sampled_from([np.int32, np.int64])))
+        updates = numbers(dims)
+        layers = np.zeros((dims[axis], *x.shape))
+        front = np.moveaxis(places % size, axis, 0)
+        for number in range(dims[axis]):
+            there = np.expand_dims(front[number], axis)
+            value = np.expand_dims(np.moveaxis(updates, axis, 0)[number], axis)
+            np.put_along_axis(layers[number], there, np.abs(value.astype(np.float64)), axis)
+        scale = (np.abs(x) + layers.sum(0)) * (dims[axis] + 1)
+        return node(op, x, places, updates, axis=axis, opset=opset(draw, *version), scale=scale, **combined)
+    deep = draw(st.integers(1, x.ndim))
+    many = shape(draw, 1, 2, 3)
+    places = np.stack([integers(draw, many, -size, size - 1, np.int64) for size in x.shape[:deep]], -1)
+    updates = numbers((*many, *x.shape[deep:]))
+    added = np.abs(x).astype(np.float64)
+    np.add.at(added, tuple(np.moveaxis(places, -1, 0)), np.abs(updates.astype(np.float64)))
+    return node(op, x, places, updates, opset=opset(draw, *version), scale=added * (places.size + 1), **combined)
+
+
+@case("scatterelements-sums", lambda draw: _computed(draw, "ScatterElements", "none", "mul"))
+def _(draw: DrawFn) -> Instance:
+    return _computed(draw, "ScatterElements", "add")
+
+
+@case("scatterelements-extreme", lambda draw: _computed(draw, "ScatterElements", "add"))
+def _(draw: DrawFn) -> Instance:
+    return _computed(draw, "ScatterElements", "max", "min", whole=False)
+
+
+@case("scatternd-sums", lambda draw: _computed(draw, "ScatterND", "none"))
+def _(draw: DrawFn) -> Instance:
+    return _computed(draw, "ScatterND", "add")
+
+
+@case("scatternd-extreme-computed", lambda draw: _computed(draw, "ScatterND", "add"))
+def _(draw: DrawFn) -> Instance:
+    return _computed(draw, "ScatterND", "max", "min", whole=False)
+
+
+@case("scatternd-where", lambda draw: _computed(draw, "ScatterND", "add"))
+def _(draw: DrawFn) -> Instance:
+    return _computed(draw, "ScatterND", "none")

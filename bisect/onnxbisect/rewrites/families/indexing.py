@@ -1,5 +1,6 @@
 """Gather in simpler forms."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -183,8 +184,8 @@ def gatherelements_gather(at: Site) -> str:
 MOST_PLACES = 1 << 22
 
 
-def from_front(at: Site, size: int) -> str:
-    """Computed places along an axis, counted from the front, as int64."""
+def from_front(at: Site, size: int | Sequence[int]) -> str:
+    """Computed places along an axis, or along the axes that the last one lists, counted from the front, as int64."""
     place = at.input(1) if at.dtype(1) == TensorProto.INT64 else cast(at, at.input(1), TensorProto.INT64)
     end = at.op("Add", place, at.constant(np.array(size, np.int64)))
     return at.op("Where", at.op("Less", place, at.constant(np.array(0, np.int64))), end, place)

@@ -1,6 +1,7 @@
 """Scatter in simpler forms."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -8,8 +9,9 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.families.indexing import MOST_PLACES, MOST_SLICES, from_front
-from onnxbisect.rewrites.rule import AI_HUB, SIGN_OF_ZERO, Domain, Values, operator, pytorch, rule
-from onnxbisect.rewrites.site import FLOATS, Site, concat, reshape, slice_axis
+from onnxbisect.rewrites.families.reductions import OF_TERMS
+from onnxbisect.rewrites.rule import AI_HUB, SIGN_OF_ZERO, Bound, Domain, Values, operator, pytorch, rule
+from onnxbisect.rewrites.site import FLOATS, Site, concat, reduce, reshape, slice_axis
 
 
 def _have_no_nan(values: Values) -> bool:
@@ -108,6 +110,8 @@ def scatterelements_gather(at: Site) -> str:
     return reshape(at, _picked(at, rows, updates, places, prod(shape)), shape)
 
 
+#: Sums in another order.
+_OF_SUMS = Bound(epsilons=1, of=OF_TERMS.of, absolute=OF_TERMS.absolute, note="the sign of zero may differ")
 #: What a ScatterND or ScatterElements combines with what is there, as the op of two tensors.
 _COMBINED = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 
@@ -163,6 +167,77 @@ def scatterelements_combined(at: Site) -> str:
     return at.op("ScatterElements", at.input(0), at.input(1), _combined(at, there, ("add", "mul")), axis=axis)
 
 
+@dataclass(frozen=True)
+class _Scatter:
+    """A scatter along one axis of `data`, of the shape `shape`: `place`, of the shape `dims`, says where along it each
+    of the `updates` goes. It has 1 where it says so for all of an axis.
+    """
+
+    data: str
+    shape: Sequence[int]
+    axis: int
+    place: str
+    dims: Sequence[int]
+    updates: str
+
+    @classmethod
+    def of_elements(cls, at: Site) -> "_Scatter":
+        """That of a ScatterElements."""
+        shape, dims = at.shape(0), at.shape(1)
+        axis = at.axis(len(shape))
+        same = [number for number in range(len(shape)) if number != axis]
+        at.demand(
+            all(shape[number] == dims[number] for number in same), "it writes to a part of another axis than its own"
+        )
+        return cls(at.input(0), shape, axis, from_front(at, shape[axis]), dims, at.input(2))
+
+    @classmethod
+    def of_rows(cls, at: Site) -> "_Scatter":
+        """That of a ScatterND, where the axes that its indices name are one, and the others another."""
+        shape, (*many, deep) = at.shape(0), at.shape(1)
+        at.demand(0 < deep <= len(shape), "the indices do not fit the rank")
+        places, count, inner = prod(many), prod(shape[:deep]), prod(shape[deep:])
+        place = reshape(at, from_front(at, shape[:deep]), [places, deep])
+        if deep > 1:
+            strides = np.array([prod(shape[number + 1 : deep]) for number in range(deep)], np.int64)
+            place = reduce(at, "ReduceSum", at.op("Mul", place, at.constant(strides)), [1], keepdims=True)
+        rows, updates = reshape(at, at.input(0), [count, inner]), reshape(at, at.input(2), [places, inner])
+        return cls(rows, [count, inner], 0, place, [places, 1], updates)
+
+    def one_after_the_other(self, at: Site) -> str:
+        """The data with the updates of each place along the axis written where the axis is at the place."""
+        size, axis, count = self.shape[self.axis], self.axis, self.dims[self.axis]
+        at.demand(0 < count <= MOST_SLICES, f"more than {MOST_SLICES} places")
+        along = at.constant(np.arange(size, dtype=np.int64).reshape([size, *[1] * (len(self.shape) - axis - 1)]))
+        result = self.data
+        for number in range(count):
+            one, value = (slice_axis(at, it, axis, number, number + 1) for it in (self.place, self.updates))
+            result = at.op("Where", at.op("Equal", along, one), value, result)
+        return result
+
+    def combined(self, at: Site, *kinds: str) -> str:
+        """The data combined with all updates at once: each is in an own layer, beside what changes nothing."""
+        how = at.attribute("reduction", "none")
+        at.demand(how in kinds, f"reduction is {how}")
+        size, axis, count = self.shape[self.axis], self.axis, self.dims[self.axis]
+        at.demand(0 < prod(self.shape) * count <= MOST_PLACES, "there are too many places, or none")
+        along = at.constant(np.arange(size, dtype=np.int64).reshape([size, *[1] * (len(self.shape) - axis - 1)]))
+        width = [count if number == axis else dim for number, dim in enumerate(self.shape)]
+        place, updates = (
+            reshape(at, it, [*dims[: axis + 1], 1, *dims[axis + 1 :]])
+            for it, dims in ((self.place, self.dims), (self.updates, width))
+        )
+        if how == "add":
+            other = at.constant(np.zeros((), at.value_dtype(0)))
+        else:
+            other = reshape(at, self.data, [*self.shape[:axis], 1, *self.shape[axis:]])
+        layers = at.op("Where", at.op("Equal", place, along), updates, other)
+        return at.op(_COMBINED[how], self.data, reduce(at, _REDUCED[how], layers, [axis], keepdims=False))
+
+
+_REDUCED = {"add": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}
+
+
 @pytorch("x = torch.where(arange == places[:, j:j+1], v[:, j:j+1], x) for each j, not x.scatter(1, places, v)")
 @rule(
     "ScatterElements -> Cast Slice Equal Less Where Add",
@@ -176,16 +251,78 @@ def scatterelements_where(at: Site) -> str:
     at.demand(not at.is_constant(1), "the indices are constant")
     _demand_replaced(at)
     at.demand_dtype(*FLOATS, TensorProto.INT64, TensorProto.INT32)
-    shape, dims = at.shape(0), at.shape(1)
-    axis = at.axis(len(shape))
-    same = [number for number in range(len(shape)) if number != axis]
-    at.demand(all(shape[number] == dims[number] for number in same), "it writes to a part of another axis than its own")
-    at.demand(0 < dims[axis] <= MOST_SLICES, f"more than {MOST_SLICES} places")
-    place = from_front(at, shape[axis])
-    counted = [shape[axis] if number == axis else 1 for number in range(len(shape))]
-    along = at.constant(np.arange(shape[axis], dtype=np.int64).reshape(counted))
-    result = at.input(0)
-    for number in range(dims[axis]):
-        one, value = (slice_axis(at, it, axis, number, number + 1) for it in (place, at.input(2)))
-        result = at.op("Where", at.op("Equal", along, one), value, result)
-    return result
+    return _Scatter.of_elements(at).one_after_the_other(at)
+
+
+@pytorch("x = torch.where(arange[:, None] == places[j], v[j], x) for each j, not x[places] = v")
+@rule(
+    "ScatterND -> Cast Less Add Reshape Mul ReduceSum Slice Equal Where",
+    Exactness.ROUNDING,
+    SIGN_OF_ZERO,
+    rank=9,
+    source=AI_HUB + "maskrcnn/model_patches.py",
+)
+def scatternd_where(at: Site) -> str:
+    """Computed places, up to 32: Where the flattened rows are at the place, one after the other."""
+    at.demand(not at.is_constant(1), "the indices are constant")
+    _demand_replaced(at)
+    at.demand_dtype(*FLOATS, TensorProto.INT64, TensorProto.INT32)
+    return reshape(at, _Scatter.of_rows(at).one_after_the_other(at), at.shape(0))
+
+
+@pytorch("x + torch.where(places[:, None] == arange[:, None], v[:, None], 0).sum(0), not x.scatter_add(0, places, v)")
+@rule(
+    "ScatterElements -> Cast Less Add Reshape Equal Where ReduceSum",
+    Exactness.ROUNDING,
+    _OF_SUMS,
+    rank=8,
+    source=operator("ScatterElements"),
+)
+def scatterelements_sums(at: Site) -> str:
+    """Sums at computed places, as of a graph's edges: of each place all updates, those of others as 0."""
+    at.demand_dtype(*FLOATS, TensorProto.INT64, TensorProto.INT32)
+    return _Scatter.of_elements(at).combined(at, "add")
+
+
+@pytorch("x.maximum(torch.where(places[:, None] == arange[:, None], v[:, None], x).amax(0))")
+@rule(
+    "ScatterElements -> Cast Less Add Reshape Equal Where ReduceMax ReduceMin Max Min",
+    Exactness.DOMAIN,
+    SIGN_OF_ZERO,
+    domain=Domain(text="no NaN", holds=_have_no_nan),
+    rank=8,
+    source=operator("ScatterElements"),
+)
+def scatterelements_extreme(at: Site) -> str:
+    """The largest or smallest at computed places: of each place all updates, and for those of others what is there."""
+    at.demand_dtype(*FLOATS)
+    return _Scatter.of_elements(at).combined(at, "max", "min")
+
+
+@pytorch("x + torch.where(places[:, None] == arange[:, None], v[:, None], 0).sum(0), not x.index_add(0, places, v)")
+@rule(
+    "ScatterND -> Cast Less Add Reshape Mul ReduceSum Equal Where",
+    Exactness.ROUNDING,
+    _OF_SUMS,
+    rank=9,
+    source=operator("ScatterND"),
+)
+def scatternd_sums(at: Site) -> str:
+    """Sums at computed places, the rows flattened: of each place all updates, those of others as 0."""
+    at.demand_dtype(*FLOATS, TensorProto.INT64, TensorProto.INT32)
+    return reshape(at, _Scatter.of_rows(at).combined(at, "add"), at.shape(0))
+
+
+@pytorch("x.maximum(torch.where(places[:, None] == arange[:, None], v[:, None], x).amax(0))")
+@rule(
+    "ScatterND -> Cast Less Add Reshape Mul ReduceSum Equal Where ReduceMax ReduceMin Max Min",
+    Exactness.DOMAIN,
+    SIGN_OF_ZERO,
+    domain=Domain(text="no NaN", holds=_have_no_nan),
+    rank=9,
+    source=operator("ScatterND"),
+)
+def scatternd_extreme_computed(at: Site) -> str:
+    """The largest or smallest at computed places, the rows flattened."""
+    at.demand_dtype(*FLOATS)
+    return reshape(at, _Scatter.of_rows(at).combined(at, "max", "min"), at.shape(0))
