@@ -1,4 +1,7 @@
-"""Models that are newer than onnxruntime run at lower versions, and compute the same."""
+"""Models that are newer than onnxruntime run at lower versions, and compute the same; so do wrongly declared ones."""
+
+from math import inf
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -7,6 +10,7 @@ import pytest
 from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
 
+from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.versions import loadable, versions_changed
 
 
@@ -86,3 +90,18 @@ def test_the_note_says_each_version_once() -> None:
         "onnxruntime does not load so new a model, so this program's own runs take it at lower versions: "
         "IR version 14 as 13, operator set 28 as 26."
     )
+
+
+def test_a_branch_that_gives_another_shape_than_it_declares_runs() -> None:
+    """PyTorch's older exporter declares the shape of the one branch for the other, too: scatter_reduce, squeeze."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (float[40] x, int64[rank] s, bool c) => (float[40] y) {
+            z = Reshape (x, s)
+            y = If (c) <then_branch = a () => (float[40] p) { p = Identity (x) },
+                        else_branch = b () => (float[40] q) { q = Identity (z) }>
+        }"""
+    )
+    feeds = {"x": np.ones(40, np.float32), "s": np.array([5, 8])}
+    for flat in (True, False):
+        (found,) = Session(model, Path()).run(["y"], {**feeds, "c": np.array(flat)}, Clock(inf))
+        assert found.shape == ((40,) if flat else (5, 8))

@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper, inliner
 
 from onnxbisect.model.order import with_unique_names
-from onnxbisect.model.scopes import bodies, domain_of, opset_versions, walk
+from onnxbisect.model.scopes import bodies, domain_of, every_node, opset_versions, walk
 from onnxbisect.model.versions import loadable
 
 #: The types that are computed in float32 and rounded.
@@ -217,7 +217,8 @@ class Session:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-        content = in_declared_types(with_unique_names(with_sound_caches(loadable(model)))).SerializeToString()
+        model = without_shapes_of_branches(with_sound_caches(loadable(model)))
+        content = in_declared_types(with_unique_names(model)).SerializeToString()
         self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.timed_out = False
 
@@ -265,6 +266,28 @@ _NEW_KEYS = 3
 _OUTPUTS = 3
 #: The first operator set with all that `with_sound_caches` adds.
 _EXPAND = 8
+
+
+def without_shapes_of_branches(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy in which no branch of an If declares the shapes of its outputs.
+
+    onnxruntime fails where a branch gives another shape than it declares. PyTorch's older exporter declares the shape
+    of the one branch for the other, too, as for a Squeeze or a scatter_reduce of a tensor of any size.
+    """
+    if not any(_shaped_outputs(model)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for output in _shaped_outputs(copy):
+        output.type.tensor_type.ClearField("shape")
+    return copy
+
+
+def _shaped_outputs(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """The outputs of branches of Ifs that have a shape."""
+    for node in every_node(model):
+        if node.op_type == "If":
+            yield from (it for branch in bodies(node) for it in branch.output if it.type.tensor_type.HasField("shape"))
 
 
 def with_sound_caches(model: onnx.ModelProto) -> onnx.ModelProto:
