@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from onnxbisect.drawing.graph import network_of
 from onnxbisect.drawing.network import Network, drawing, dumped, network_bytes, read_drawing, read_network
 from onnxbisect.model import load
-from onnxbisect.model.facts import UnitProperties
+from onnxbisect.model.unit_properties import UnitProperties
 from onnxbisect.unitset import chosen, count_of, indices_of, members, of, spell, units_in
 from support.engine.report_factory import HOSTILE, chain, model_of
 from support.examples import examples

@@ -1,9 +1,9 @@
 """Builds the network, for pictures, of a model that was read."""
 
 from onnxbisect.drawing.network import End, Link, Network
-from onnxbisect.model.facts import UnitProperties
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names, reads
+from onnxbisect.model.unit_properties import UnitProperties
 from onnxbisect.report.text import clip, clip_left
 
 #: Most characters; real names are shorter.

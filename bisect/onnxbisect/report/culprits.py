@@ -12,9 +12,9 @@ from onnxbisect.causes.condition import nothing_passed
 from onnxbisect.causes.explain import causes
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.json_form import to_json
-from onnxbisect.model.facts import UnitProperties
 from onnxbisect.model.modules import Origin, origin
 from onnxbisect.model.scopes import label, named_bodies, qualified
+from onnxbisect.model.unit_properties import UnitProperties
 from onnxbisect.report.contents import LISTED, culprit_dir_name
 from onnxbisect.report.culprit_contents import (
     CauseEntry,
