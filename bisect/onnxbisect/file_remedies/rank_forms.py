@@ -85,8 +85,8 @@ def _elementwise(region: Region, node: onnx.NodeProto) -> None:
     if large and all(shapes[name] == shape for name in large):
         first = next((name for name in large if not region.facts.is_constant(name)), large[0])
         target = region.held(first)[1]
-        if len(target) > region.most:
-            target = (prod(shape),)
+        if len(target) > region.most:  # of these, not a vector: compilers cut an axis of a million elements badly
+            target = (*shape[: region.most - 1], prod(shape[region.most - 1 :]))
         inputs = {name: region.view(name, target) for name in large}
     else:
         padded = {name: (1,) * (len(shape) - len(one)) + one for name, one in shapes.items()}
