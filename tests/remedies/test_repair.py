@@ -729,3 +729,30 @@ def test_a_replacement_in_a_group_that_fails_with_it_is_given_up_in_a_piece(tmp_
     assert found.compiles
     assert asked.diagnosed == 1  # whole models that were asked
     assert [it.candidate.name for it in found.places] == ["elu-exp"]
+
+
+#: A Slice of a Conv, of whose result a Shape is taken, too.
+SLICED = """<ir_version: 8, opset_import: ["": 18]>
+g (float[1,2,4,4] x) => (float[1,2,4,4] y) <
+    float[6,2,1,1] w = {1, -2, 3, 4, -5, 6, 7, 8, -9, 10, 11, -12}, int64[1] one = {1}, int64[1] two = {2}
+> {
+    [conv] c = Conv<kernel_shape = [1, 1]>(x, w)
+    [shape] s = Shape<start = 1, end = 2>(c)
+    [half] e = Div(s, two)
+    [slice] y = Slice(c, one, e, one)
+}"""
+
+
+def test_a_pattern_that_shows_once_something_else_is_replaced_is_replaced_in_the_same_repair(tmp_path: Path) -> None:
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("Shape"), chains=[("Conv", "Slice")])
+    model = onnx.parser.parse_model(SLICED)
+    asked.search(asked.read(model))
+    diagnosis = asked.calls
+    found = repaired(model, asked)
+    assert found.compiles
+    assert [it.candidate.name for it in found.places] == ["fold", "slice-conv"]
+    assert [len(it.places) for it in found.rounds] == [1, 2]
+    assert asked.calls - diagnosis <= 6  # as many as a repair that ends after the first round
+    assert found.model is not None
+    assert not {it.op_type for it in found.model.graph.node} & {"Shape", "Slice"}
+    assert compare(model, found.model, random_feeds(model.graph.input, 2)).agrees

@@ -65,6 +65,13 @@ class Advisor:
         self._asked_in_place: set[Hashable] = set()
         self.learn(before)
 
+    def on(self, after: SearchedModel) -> "Advisor":
+        """An advisor for the model after a repair: with what is known, and without the excluded candidates."""
+        result = Advisor(after, self.rules, self.most)
+        result.known = result.known.joined(self.known)
+        result.struck, result.asked = dict(self.struck), dict(self.asked)
+        return result
+
     def learn(self, found: SearchedModel) -> None:
         """Add what the verdicts on a model say about variants."""
         self.known = self.known.joined(found.known)

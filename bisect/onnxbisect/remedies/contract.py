@@ -145,6 +145,11 @@ class Prover(Protocol):
     def inside(self, model: onnx.ModelProto, facts: TensorFacts) -> "Prover":
         """A prover for a model with inputs of its own."""
 
+    def on(self, changed: onnx.ModelProto, facts: TensorFacts, chosen: Sequence[Candidate] = ()) -> "Prover":
+        """A prover for a changed model, in which these replacements were made: places are compared there, outputs with
+        the original.
+        """
+
     def compared(self, repaired: onnx.ModelProto) -> RepairProof:
         """Compare a model that was changed in another way than by replacing nodes."""
 
@@ -173,9 +178,10 @@ class ChangedFile(Protocol):
 class Repair:
     """The result of a repair. `before` is the diagnosis of the original model, `after` that of the repaired one.
 
-    `model` is None if nothing was changed. `stopped` says that the user or the budget ended the repair; then `left` is
-    empty, because nothing is known about the rest. `limited`: the repair was given up after many calls, with what was
-    found until then.
+    A repair may go on in the model of an `earlier` one; then `before` is the diagnosis of that. `model` is None if
+    nothing was changed. `stopped` says that the user or the budget ended the repair; then `left` is empty, because
+    nothing is known about the rest. `limited`: the repair was given up after many calls, with what was found until
+    then.
     """
 
     before: SearchedModel
@@ -187,6 +193,12 @@ class Repair:
     left: tuple[Left, ...] = ()
     stopped: bool = False
     limited: bool = False
+    earlier: "Repair | None" = None
+
+    @property
+    def rounds(self) -> tuple["Repair", ...]:
+        """The repairs that led to the model, the first one first."""
+        return (*(() if self.earlier is None else self.earlier.rounds), self)
 
     @property
     def compiles(self) -> bool:
@@ -195,5 +207,5 @@ class Repair:
 
     @property
     def places(self) -> tuple[PlaceProof, ...]:
-        """Each replacement in the repaired model, with the measured differences."""
-        return () if self.proof is None else self.proof.places
+        """Each replacement that led to the repaired model, with the measured differences."""
+        return tuple(place for it in self.rounds if it.proof is not None for place in it.proof.places)

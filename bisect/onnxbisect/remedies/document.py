@@ -1,6 +1,6 @@
 """A repair as data: the contents of `repair.json`, from which all other forms are written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,7 +192,6 @@ def document(
 ) -> RepairDocument:
     """The document of a repair."""
     proof = repair.proof
-    facts = repair.before.facts
     nodes = {node.name: node for node in repair.before.model.proto.graph.node}
     file = repair.changed_file
     return RepairDocument(
@@ -204,7 +203,7 @@ def document(
         complete=not (repair.stopped or repair.limited),
         allow=allow,
         file_change=None if file is None else FileChange(sentence=file.sentence, exactness=file.exactness),
-        changes=tuple(_change(it, nodes[it.candidate.node], facts, repair) for it in repair.places),
+        changes=tuple(_changes(repair)),
         outputs=() if proof is None else proof.outputs,
         outputs_allowed=Tolerance() if proof is None else proof.allowed,
         samples=0 if proof is None else proof.samples,
@@ -218,7 +217,7 @@ def document(
         diagnosis_calls=diagnosis_calls,
         repair_calls=repair_calls,
         computes_in=computes_in,
-        alternatives=tuple(_alternative(it, repair.before) for it in alternatives),
+        alternatives=tuple(_alternative(it, repair.rounds[0].before) for it in alternatives),
         options=dict(repair.after.options),
     )
 
@@ -258,8 +257,16 @@ def _columns(verdict: Verdict | None) -> dict[str, str]:
     return {"verdict": verdict.status.value, "message": "" if verdict.passed else verdict.message}
 
 
-def _change(place: PlaceProof, node: onnx.NodeProto, facts: TensorFacts, repair: Repair) -> Change:
-    candidate = place.candidate
+def _changes(repair: Repair) -> Iterator[Change]:
+    for one in repair.rounds:
+        nodes = {node.name: node for node in one.before.model.proto.graph.node}
+        for place in () if one.proof is None else one.proof.places:
+            taken = repair.compiles or one.after.passing.issuperset(place.candidate.new_nodes)
+            yield _change(place, nodes[place.candidate.node], one, taken)
+
+
+def _change(place: PlaceProof, node: onnx.NodeProto, repair: Repair, compiles: bool) -> Change:
+    candidate, facts = place.candidate, repair.before.facts
     new = candidate.replacement
     types = {
         tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in new.initializers
@@ -287,7 +294,7 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: TensorFacts, repair:
         after=tuple(_row(it, inside) for it in after if it not in before),
         differences=place.differences,
         allowed=place.allowed,
-        compiles=repair.compiles or repair.after.passing.issuperset(candidate.new_nodes),
+        compiles=compiles,
         removed=tuple(_row(it, facts) for it in before if it not in after and it != node),
         low=place.low,
         source=source_line(origin(node)),

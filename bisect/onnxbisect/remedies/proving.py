@@ -102,14 +102,20 @@ class OrtProver:
         self._ends = list(self._original.graph.output)
         self._outputs = [value.name for value in self._ends]
 
-    def on(self, changed: onnx.ModelProto, facts: TensorFacts) -> "OrtProver":
-        """A prover for a changed copy of the file: places are compared there, outputs with the original."""
+    def on(self, changed: onnx.ModelProto, facts: TensorFacts, chosen: Sequence[Candidate] = ()) -> "OrtProver":
+        """A prover for a changed copy of the file, in which these replacements were made: places are compared there,
+        outputs with the original, on the samples within the replacements' domains.
+        """
         result = copy(self)
         changed = around(changed, facts.type)
-        samples = [in_form_of(changed, self._original, sample) for sample in self._referred.samples]
+        beyond = self._beyond_any(chosen)  # none of the usual ones
+        kept = [number for number in range(len(self._referred.samples)) if number not in beyond]
+        samples = [in_form_of(changed, self._original, self._referred.samples[number]) for number in kept]
         result._original, result._facts = changed, facts
         result._beyond, result._places, result._leeway = {}, {}, {}
-        result._reference = replace(self._referred, samples=samples)
+        result._reference = replace(
+            self._referred, samples=samples, outputs=[self._referred.outputs[number] for number in kept]
+        )
         return result
 
     def inside(self, model: onnx.ModelProto, facts: TensorFacts) -> "OrtProver":

@@ -107,8 +107,9 @@ class _Repairer:
         prover: Prover,
         advisor: Advisor,
         tell: Callable[[str], None],
+        earlier: Repair | None = None,
     ) -> None:
-        self._before, self._original = before, with_unique_names(original)
+        self._before, self._original, self._earlier = before, with_unique_names(original), earlier
         self._compiler, self._prover, self._advisor, self._tell = compiler, prover, advisor, tell
         self._limited = False
 
@@ -120,7 +121,7 @@ class _Repairer:
         staying: list[str] = []
         advisor.add_places(self._before)
         # Repair the subgraphs of refused nodes to which no rule applies.
-        for holder in self._advisor.closed:
+        for holder in advisor.closed if self._earlier is None else ():
             self._tell(f"asking the compiler about what is inside of {holder.op_type} {holder.name}")
             made = repaired_inside(holder, self._before.model, self._repaired_body)
             if made is not None:
@@ -153,19 +154,46 @@ class _Repairer:
             new_places = advisor.add_places(after, advice.chosen)
             if not self._strike_refused(advice, after, new_places) and not new_places:
                 break
+        result = self._repair(after, model, proof)
+        if (following := self._following(result)) is not None:
+            return following
         if after.brief and not after.compiles and not self._limited:  # what is left is reported
             after = self._compiler.diagnose(self._original if model is None else model, staying)
             if after.stopped:
                 return self._stopped()
+        return self._repair(after, model, proof)
+
+    def _repair(self, after: SearchedModel, model: onnx.ModelProto | None, proof: RepairProof) -> Repair:
         return Repair(
             before=self._before,
             after=after,
             model=model,
             proof=proof if model is not None else None,
-            struck=tuple(advisor.struck.values()),
-            left=() if after.compiles else advisor.left(after, limited=self._limited),
+            struck=tuple(self._advisor.struck.values()),
+            left=() if after.compiles else self._advisor.left(after, limited=self._limited),
             limited=self._limited and not after.compiles,
+            earlier=self._earlier,
         )
+
+    def _following(self, made: Repair) -> Repair | None:
+        """The repair that goes on in the repaired model, where rules apply that do not apply in the original: to a
+        pattern, for one, of which something that was replaced read a value.
+
+        None if there is nothing to try, or it leaves as many places. Each round leaves fewer, so the last one comes.
+        """
+        if made.model is None or not made.left or self._limited or not _fewer(made, self._earlier):
+            return None
+        advisor = self._advisor.on(made.after)
+        advisor.add_places(made.after)
+        chosen = [place.candidate for place in made.places]
+        if not advisor.advise().chosen:
+            return None
+        prover = self._prover.on(made.model, made.after.facts, chosen)
+        found = _Repairer(made.after, made.model, self._compiler, prover, advisor, self._tell, made).run()
+        if found.stopped or _fewer(found, made):
+            return found
+        self._limited = found.limited
+        return None
 
     def _repaired_body(self, model: onnx.ModelProto) -> tuple[Sequence[Candidate], onnx.ModelProto] | None:
         try:
@@ -180,8 +208,9 @@ class _Repairer:
 
     def _stopped(self) -> Repair:
         """The result if the user or the budget ended the repair: the latest choice is not known to compile."""
+        before = self._before if self._earlier is None else self._earlier.rounds[0].before
         struck = tuple(self._advisor.struck.values())
-        return Repair(before=self._before, after=self._before, struck=struck, stopped=True)
+        return Repair(before=before, after=before, struck=struck, stopped=True)
 
     def _settled(self) -> tuple[Advice, RepairProof] | None:
         """Advice that is proven and whose new nodes are all known to pass; None if the repair is to end.
@@ -340,6 +369,10 @@ class _Repairer:
                 candidate, english("{sentence}: {said}", sentence=refused, said=said) if said else refused
             )
         return bool(guilty)
+
+
+def _fewer(made: Repair, earlier: Repair | None) -> bool:
+    return earlier is None or len(made.left) < len(earlier.left)
 
 
 def _keys(advice: Advice) -> Mapping[str, str]:
