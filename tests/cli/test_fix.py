@@ -168,7 +168,7 @@ def test_a_budget_ends_the_repair_and_the_same_command_goes_on(shell: Shell) -> 
 
 def test_what_would_have_to_be_allowed_is_said_and_mends_it(shell: Shell) -> None:
     model = small(shell, "Relu", "Sign", "Erf")
-    done = shell.call("fix", model, *refusing("Sign,Erf,Tanh"))
+    done = shell.call("fix", model, *refusing("Sign,Erf,Tanh,Where"))
     assert done.code == 1
     assert "With --allow domain, rules would be tried for what is left at 2 places." in done.out
     assert {tuple(it["ops"]): it["allow"] for it in document(shell)["left"]} == {
@@ -176,7 +176,7 @@ def test_what_would_have_to_be_allowed_is_said_and_mends_it(shell: Shell) -> Non
         ("Erf",): "approximate",
     }
     assert "With --allow domain" in (shell.folder / "repair" / "repair.md").read_text()
-    allowed = shell.call("fix", model, "--allow", "domain", *refusing("Sign,Erf,Tanh"))
+    allowed = shell.call("fix", model, "--allow", "domain", *refusing("Sign,Erf,Tanh,Where"))
     assert allowed.code == 0
     assert "--allow" not in allowed.out
 

@@ -70,7 +70,7 @@ def test_what_differs_in_the_targets_own_type_is_told(tmp_path: Path) -> None:
 def test_the_document_is_json_whatever_was_measured(tmp_path: Path) -> None:
     """A relative difference from nothing is infinite, which JSON cannot say."""
     found = repaired(
-        small("Abs", "Neg"), SimulatedCompiler(folder=tmp_path, refuses=refusing("Abs", "Relu", "Max", "Clip"))
+        small("Abs", "Neg"), SimulatedCompiler(folder=tmp_path, refuses=refusing("Abs", "Relu", "Max", "Min", "Clip"))
     )
     parsed = json.loads(json.dumps(told(found).to_json(), allow_nan=False))
     assert parsed["format"] == "onnx-bisect/repair@1"

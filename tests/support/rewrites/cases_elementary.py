@@ -102,6 +102,11 @@ def _(draw: DrawFn) -> Instance:
     return _unary(draw, "Sign", np.float32, np.float64, opsets=(9, 13, 17), edges=edges)
 
 
+@case("sign-where", _of_integers("Sign"))
+def _(draw: DrawFn) -> Instance:
+    return _unary(draw, "Sign", np.float32, np.float64, opsets=(11, 13, 17))
+
+
 def _one_input(op: str):
     return lambda draw: node(op, floats(draw, shape(draw)), opset=opset(draw))
 
@@ -131,6 +136,17 @@ def _max_of_two(draw: DrawFn) -> Instance:
 @case("max-pairs", _max_of_two)
 def _(draw: DrawFn) -> Instance:
     return _several(draw, draw(st.sampled_from(["Max", "Min"])), 3)
+
+
+@case("max-min", _one_input("Min"))
+def _(draw: DrawFn) -> Instance:
+    op = draw(st.sampled_from(["Max", "Min"]))
+    if draw(st.booleans()):
+        return _several(draw, op, 2)
+    dtype = draw(st.sampled_from([np.int32, np.int64]))
+    low, high = (int(end) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    a, b = (integers(draw, dims, low, high, dtype) for dims in broadcast(draw))
+    return node(op, a, b, opset=opset(draw, 12, 13, 17))
 
 
 def _three_inputs(op: str):

@@ -100,14 +100,26 @@ def div_reciprocal(at: Site) -> str:
     return at.op("Mul", at.float32(), at.op("Reciprocal", at.input(1)))
 
 
-@pytorch("(x > 0).float() - (x < 0).float() instead of x.sign()")
-@rule("Sign -> Greater Less Cast Sub", Exactness.DOMAIN, domain=NO_NAN, rank=31, source=operator("Sign"))
-def sign_compare(at: Site) -> str:
-    """1 where x is positive, minus 1 where it is negative."""
+def _compared(at: Site) -> str:
     at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
     x, zero, dtype = at.input(0), at.scalar(0), at.dtype(0)
     above = cast(at, at.op("Greater", x, zero), dtype)
     return at.op("Sub", above, cast(at, at.op("Less", x, zero), dtype))
+
+
+@pytorch("(x > 0).float() - (x < 0).float() instead of x.sign()")
+@rule("Sign -> Greater Less Cast Sub", Exactness.DOMAIN, domain=NO_NAN, rank=31, source=operator("Sign"))
+def sign_compare(at: Site) -> str:
+    """1 where x is positive, minus 1 where it is negative."""
+    return _compared(at)
+
+
+@pytorch("torch.where(x == x, (x > 0).float() - (x < 0).float(), x) instead of x.sign()")
+@rule("Sign -> Greater Less Cast Sub Equal Where", Exactness.EXACT, rank=31, source=operator("Sign"))
+def sign_where(at: Site) -> str:
+    """1 where x is positive, minus 1 where it is negative, and NaN where it is that."""
+    signs, x = _compared(at), at.input(0)
+    return at.op("Where", at.op("Equal", x, x), signs, x)
 
 
 @pytorch("a + b + c")
@@ -216,6 +228,23 @@ def max_pairs(at: Site) -> str:
     """More than two inputs, two at a time."""
     at.demand(len(at.inputs()) > 2, "there are no more than two inputs")
     return pairwise(at, at.node.op_type)
+
+
+_OTHER_END = {"Max": "Min", "Min": "Max"}
+
+
+@pytorch("-torch.maximum(-a, -b) instead of torch.minimum(a, b)")
+@rule("Max Min -> Mul Sub Max Min", Exactness.ROUNDING, SIGN_OF_ZERO, rank=31, source=operator("Min"))
+def max_min(at: Site) -> str:
+    """-Min(-a, -b) or -Max(-a, -b); of integers with -1 - x for -x."""
+    at.demand_dtype(*FLOATS, *INTEGERS)
+    at.demand(len(at.inputs()) > 1, "there is one input")
+    kind, whole, last = _OTHER_END[at.node.op_type], at.dtype(0) in INTEGERS, at.scalar(-1)
+
+    def turned(tensor: str) -> str:
+        return at.op("Sub", last, tensor) if whole else at.op("Mul", tensor, last)
+
+    return turned(at.op(kind, *map(turned, at.inputs())))
 
 
 _SMALL = Domain(
