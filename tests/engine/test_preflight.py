@@ -197,6 +197,10 @@ CASES = {
         parse("g (float[1,3,4,4] x) => (float[1,3,3,3] y) { y = MaxPool <kernel_shape = [2,2]> (x) }"),
     ),
     "invalid-model": (unsorted_(), parse(PLAIN)),
+    "invalid-node": (
+        plain("p = Constant <value = int64[2] {1, 1}> ()  a = Pad(x, p)  y = Relu(a)"),
+        plain("p = Constant <value = int64[4] {0, 0, 0, 0}> ()  a = Pad(x, p)  y = Relu(a)"),
+    ),
     "shape-contradiction": (declared([3, 5]), declared([2, 3])),
     "not-topologically-sorted": (unsorted_(), named("first", "second")),
     "shape-subgraph-not-folded": (

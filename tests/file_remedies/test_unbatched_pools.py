@@ -91,5 +91,5 @@ def test_the_finding_names_the_node_and_what_mends_it(save: Save) -> None:
 
 def test_another_node_that_inference_refuses_is_said(save: Save) -> None:
     path = save("g (float[2,3] x) => (float[n,m] y) <int64[2] p = {1, 1}> { a = Pad(x, p) y = Relu(a) }")
-    (said,) = [it.detail for it in preflight(load(path)) if it.id == "invalid-model"]
+    (said,) = [it.detail for it in preflight(load(path)) if it.id == "invalid-node"]
     assert "Pad" in said

@@ -215,13 +215,14 @@ def unbatched_pool(subject: InspectedModel) -> CheckResult | None:
 
 
 def invalid_model(subject: InspectedModel) -> CheckResult | None:
-    """Complaints of onnx.checker about the file, but for ops that are newer than its operator set, and nodes that its
-    shape inference refuses.
-    """
+    """Complaints of onnx.checker about the file, but for ops that are newer than its operator set."""
     refused = complaint(subject.original)
-    if refused:
-        newer = newer_ops(subject.original) and refused.startswith(_NO_SUCH_OP)
-        return None if newer else CheckResult(detail=refused)
+    newer = newer_ops(subject.original) and refused.startswith(_NO_SUCH_OP)
+    return CheckResult(detail=refused) if refused and not newer else None
+
+
+def invalid_node(subject: InspectedModel) -> CheckResult | None:
+    """Nodes that onnx's shape inference refuses: what they read is of another shape than they take."""
     types = subject.model.types
     if all(name in types for node in subject.nodes for name in node.output if name):
         return None
@@ -437,6 +438,7 @@ CHECKS = {
     "external-data": external_data,
     "unbatched-pool": unbatched_pool,
     "invalid-model": invalid_model,
+    "invalid-node": invalid_node,
     "shape-contradiction": shapecontradiction,
     "not-topologically-sorted": not_topologically_sorted,
     "shape-subgraph-not-folded": shape_subgraph_not_folded,
