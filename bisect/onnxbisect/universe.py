@@ -10,7 +10,10 @@ from functools import cached_property, lru_cache, wraps
 from typing import TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary, proxy
 
-from onnxbisect.unitset import UnitSet, full, members, of
+from onnxbisect.unitset import UnitSet, full, lowest, members, of
+
+#: Most units of a small model.
+_FEW_UNITS = 12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,6 +55,14 @@ class Universe:
     def everything(self) -> UnitSet:
         """The whole model."""
         return full(len(self))
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the neighbourhood of a unit is most of the model.
+
+        Nothing outside shows how its parts behave, so contexts of all sizes are asked; such a model compiles fast.
+        """
+        return len(self) <= _FEW_UNITS
 
     @cached_property
     def _edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
@@ -109,6 +120,39 @@ class Universe:
             if not frontier:
                 break
             found |= frontier
+        return found
+
+    def components(self, units: UnitSet) -> list[UnitSet]:
+        """The weakly connected parts of an induced subgraph, in order of their lowest unit."""
+        parts = []
+        left = units
+        while left:
+            part = frontier = 1 << lowest(left)
+            while frontier:
+                frontier = self.neighbours(frontier) & units & ~part
+                part |= frontier
+            parts.append(part)
+            left &= ~part
+        return parts
+
+    def joined(self, units: UnitSet, within: UnitSet) -> UnitSet:
+        """The units and the shortest paths between them, as far as `within` has paths."""
+        first, *others = members(units)
+        found = 1 << first
+        for unit in others:
+            if found >> unit & 1:
+                continue
+            layers = [found]
+            reached = found
+            while not reached >> unit & 1 and (frontier := self.neighbours(layers[-1]) & within & ~reached):
+                layers.append(frontier)
+                reached |= frontier
+            step = 1 << unit
+            found |= step
+            for layer in reversed(layers[1:-1] if reached >> unit & 1 else []):
+                choices = self.neighbours(step) & layer
+                step = 1 << lowest(choices & units or choices)
+                found |= step
         return found
 
     @cached_property

@@ -16,8 +16,8 @@ from onnxbisect.cut import split_variants_by_producers
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import next_asks, plan
 from onnxbisect.search.atoms import BlameOdds
-from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.conclude import COMBINED, TWO
+from onnxbisect.search.pattern import ways_to_break
 from onnxbisect.search.state import Atom, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe

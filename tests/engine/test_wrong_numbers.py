@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus
-from onnxbisect.search.pattern import first_wrong, unlisted_before
+from onnxbisect.search.oracle import first_wrong, unlisted_before
 from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onnxbisect.language import english
 from onnxbisect.search.oracle import Fails, Oracle
-from onnxbisect.search.pattern import alone, components, identical, representative
+from onnxbisect.search.pattern import alone, identical, representative
 from onnxbisect.search.places import failing_only_alone
 from onnxbisect.search.state import Atom, SearchState
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -53,20 +53,14 @@ class LogHints:
     @cached_property
     def nodes(self) -> UnitSet:
         """All units whose nodes or tensors the log of a failing probe names."""
-        named = 0
-        for failing in self._oracle.failing:
-            named |= self._oracle.named_in(failing)
-        return named
+        return union(map(self._oracle.named_in, self._oracle.failing))
 
     @cached_property
     def units(self) -> UnitSet:
         """`nodes`, and for logs that name no node the probe's units of every op they name."""
-        named = self.nodes
-        for failing in self._oracle.failing:
-            # In a log that names nodes, op types would only widen the suspicion.
-            if not self._oracle.named_in(failing):
-                named |= self._oracle.of_named_ops(failing)
-        return named
+        # In a log that names nodes, op types would only widen the suspicion.
+        nameless = (it for it in self._oracle.failing if not self._oracle.named_in(it))
+        return self.nodes | union(map(self._oracle.of_named_ops, nameless))
 
     @cached_property
     def passed_over(self) -> UnitSet:
@@ -96,16 +90,11 @@ class LogHints:
         groups = [(named, english("the nodes that the log names"))]
         if numeric:
             feeding = union(self._universe.predecessors[unit] for unit in members(named)) & failing
+            unlisted = self._oracle.unlisted_in(failing)
             groups.append((named | feeding, english("the first node with wrong numbers and its producers")))
-            groups.append(
-                (named | self._oracle.unlisted_in(failing), english("nodes that may have caused the wrong numbers"))
-            )
-        groups.append(
-            (
-                named | self._universe.neighbours(named) & failing,
-                english("the nodes that the log names, with neighbours"),
-            )
-        )
+            groups.append((named | unlisted, english("nodes that may have caused the wrong numbers")))
+        beside = self._universe.neighbours(named) & failing
+        groups.append((named | beside, english("the nodes that the log names, with neighbours")))
         for units, why in groups:
             if units == failing or (1 < size(units) <= size(failing) // 2 and fails(units, why)):
                 return units
@@ -339,12 +328,8 @@ class Atoms:
 
     def not_known(self, atoms: Iterable[Atom]) -> UnitSet:
         """Units of variants that the recorded profile of a compiler lacks; no probe would add information."""
-        found = 0
-        for atom in atoms:
-            verdict = self._oracle.look(self.alone(atom))
-            if verdict is not None and verdict.kind is Kind.UNKNOWN:
-                found |= self._universe.variant_members[atom.variant]
-        return found
+        looked = ((atom.variant, self._oracle.look(self.alone(atom))) for atom in atoms)
+        return union(self._universe.variant_members[it] for it, said in looked if said and said.kind is Kind.UNKNOWN)
 
     def is_fine_elsewhere(self, atom: Atom) -> bool:
         """Whether a unit like it has passed among other units, and none alone."""
@@ -373,7 +358,7 @@ class Atoms:
             acquitted,
             passing=len(safe),
             interactions=sum(
-                it.interaction and len(components(self._universe, it.units)) == 1 for it in self._state.suspects
+                it.interaction and len(self._universe.components(it.units)) == 1 for it in self._state.suspects
             ),
         )
         # What a log has named was not found by chance, so it says nothing of the density; nor does a failure

@@ -18,7 +18,7 @@ from onnxbisect.language import english
 from onnxbisect.search.context import REACH, like_groups_that_passed, passed_together
 from onnxbisect.search.doubts import many_unconnected
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone, components
+from onnxbisect.search.pattern import alone
 from onnxbisect.search.places import may_be_excused, rests_on_a_part, seen_to_fail
 from onnxbisect.search.search import SearchReplay
 from onnxbisect.search.state import Suspect, sentence
@@ -72,7 +72,7 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
     refuted = [it for it in suspects if not it.capacity and any(map(it.held_by, passing))]
     # where what lies between the units of one interaction makes it pass, it may do so with those of another one
     if any(it.interaction for it in refuted):
-        refuted += [it for it in suspects if it.interaction and len(components(universe, it.units)) > 1]
+        refuted += [it for it in suspects if it.interaction and len(universe.components(it.units)) > 1]
     refuted += many_unconnected(universe, suspects)
     culprits = tuple(
         _culprit(oracle, record, it, suspects, seen, excusable, recheck, refuted=it in refuted) for it in suspects

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from onnxbisect.language import english
 from onnxbisect.search.context import (
-    FEW_UNITS,
     NEAR,
     PATTERN,
     REACH,
@@ -19,20 +18,23 @@ from onnxbisect.search.context import (
     other_contexts,
     place_with_most_neighbours,
 )
-from onnxbisect.search.evidence import Blame, Kin, NamedContexts, differing_in_constants, kin_among, without_others
+from onnxbisect.search.doubts import NamedContexts
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, enough_to_show
 from onnxbisect.search.pattern import alone as alone_probe
+from onnxbisect.search.pattern import enough_to_show
 from onnxbisect.search.places import (
+    blamed_on_record,
     commonest_of_lists,
+    is_about_others,
     is_named,
     listed_apart,
     listed_beside,
     refused_by_name,
     rests_on_a_part,
     with_what_excuses_a_part,
+    without_others,
 )
-from onnxbisect.search.state import Suspect
+from onnxbisect.search.state import Kin, Occurrence, Suspect, differing_in_constants, kin_among
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
@@ -72,8 +74,7 @@ class Confirmer:
         self._universe = universe
         self._oracle = oracle
         self._brief = brief
-        self._blame = Blame(universe, oracle)
-        self._small = len(universe) <= FEW_UNITS and not brief
+        self._small = universe.is_small and not brief
         self._named = NamedContexts(universe, oracle, small=self._small)
 
     def confirm(self, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]) -> Confirmation:
@@ -201,7 +202,7 @@ class Confirmer:
         blame = None
         if suspect.blame is None and not self._is_known_in_place(suspect):
             near = remainder if doubted else self._context(suspect, remainder)
-            blame = self._blame.on_record(suspect, suspects, remainder, near, by_words=not elsewhere)
+            blame = blamed_on_record(self._oracle, suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
                 blame = without_others(near | suspect.units, suspect, suspects)
         if self._small and not suspect.verified and not self._is_named_for_itself(suspect):
@@ -235,7 +236,7 @@ class Confirmer:
         names = refused_by_name(universe, oracle, universe.everything & ~(remainder | singles))
         names = {unit: probe for unit, probe in names.items() if suspect.everywhere >> unit & 1}
         near = remainder if doubted else self._context(suspect, remainder)
-        blame = self._blame.on_record(suspect, suspects, remainder, near, by_words=True)
+        blame = blamed_on_record(self._oracle, suspect, suspects, remainder, near, by_words=True)
         if names:
             unit, blame = next(iter(names.items()))
             return _Case(replace(suspect, units=1 << unit), remainder, blame, (), others)
@@ -314,7 +315,7 @@ class Confirmer:
         if not self._brief or not suspect.interaction or not self._failed(suspect.units):
             return False
         everything = self._universe.everything
-        return size(everything) <= FEW_UNITS or bool(suspect.units & self._oracle.named_in(everything))
+        return self._universe.is_small or bool(suspect.units & self._oracle.named_in(everything))
 
     def _is_named_for_itself(self, suspect: Suspect) -> bool:
         """Whether the compiler names the op when it is alone, or gives the same message for a larger probe."""
@@ -362,4 +363,4 @@ class Confirmer:
         if self._small or size(around) * 2 > size(remainder):
             return remainder
         parts = (it for it in self._oracle.failing if is_subset(units, it) and is_subset(it, most))
-        return remainder if any(self._blame.is_about_others(part, suspect) for part in parts) else around
+        return remainder if any(is_about_others(self._oracle, part, suspect) for part in parts) else around

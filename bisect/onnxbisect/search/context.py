@@ -7,8 +7,8 @@ which a remainder leaves out, so these probes put them back.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, cycle, product
 
-from onnxbisect.search.pattern import Occurrence, components, joined, occurrences
-from onnxbisect.search.state import Suspect
+from onnxbisect.search.pattern import occurrences
+from onnxbisect.search.state import Occurrence, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe, remembered
 
@@ -31,10 +31,7 @@ _MOST_TOGETHER = 6
 _MOST_GROUPS = 4
 #: Most parts of a group of suspects that are asked.
 _MOST_WINDOWS = 8
-#: In a model of at most so many units, the neighbourhood of a suspect is most of the model. Nothing outside shows how
-#: its parts behave, so contexts of all sizes are asked; such a model compiles fast.
-FEW_UNITS = 12
-#: An op of such a model is asked in all connected sets of at most so many units, because what a compiler fuses may
+#: An op of a small model is asked in all connected sets of at most so many units, because what a compiler fuses may
 #: overlap with what it refuses: then every larger set fails.
 _FUSED = 4
 #: The same for an op that a log names, in the first few sets of three units and of so many.
@@ -191,7 +188,7 @@ def passed_together(universe: Universe, passing: Iterable[UnitSet], doubted: Uni
             continue
         near = universe.ball(1 << lowest(together), 2 * PATTERN, passed)
         if is_subset(together, near):
-            groups.append(joined(universe, together, near))
+            groups.append(universe.joined(together, near))
     return sorted(dict.fromkeys(groups), key=lambda group: (size(group), group))[:_MOST_GROUPS]
 
 
@@ -217,7 +214,7 @@ def windows(universe: Universe, unit: int, masked: UnitSet, steps: int, most: in
     for reach in range(1, steps + 1):
         near += members(universe.ball(1 << unit, reach) & masked & ~of([unit, *near]))
     groups = [of((unit, *others)) for count in (1, 2) for others in combinations(near[:most], count)]
-    return sorted(groups, key=lambda group: (len(components(universe, group)), size(group)))[:most]
+    return sorted(groups, key=lambda group: (len(universe.components(group)), size(group)))[:most]
 
 
 def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = PATTERN) -> UnitSet:
@@ -263,7 +260,7 @@ def _every_context(
         else:
             found += [(remainder | units) & ~(1 << other) for other in members(remainder & ~units)]
             found += [remainder | units | 1 << other for other in members(beside)]
-            found += [joined(universe, units | 1 << other, universe.everything) for other in others]
+            found += [universe.joined(units | 1 << other, universe.everything) for other in others]
         found += [universe.everything & ~(1 << other) for other in members(left_out)]
     found += [universe.everything & ~others | own for others in kept_out]
     return tuple(dict.fromkeys(found))

@@ -16,9 +16,9 @@ from dataclasses import replace
 from itertools import combinations, islice
 
 from onnxbisect.language import english
-from onnxbisect.search.context import FEW_UNITS, neighbours_kept, place_with_most_neighbours
+from onnxbisect.search.context import neighbours_kept, place_with_most_neighbours
 from onnxbisect.search.oracle import Fails, Oracle
-from onnxbisect.search.pattern import alone, apart, components
+from onnxbisect.search.pattern import alone, apart
 from onnxbisect.search.state import FEWEST_UNITS, CutLimit, Measure, SearchState, Suspect, amount
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -221,7 +221,7 @@ class WithinLimit:
             tried.add(other)
             answer = oracle.ask(other, why)
             if answer.failed and amount(universe, measure, other) >= limit.refused:
-                if len(universe) > FEW_UNITS:
+                if not universe.is_small:
                     return limit
                 # in a small model a few interactions fit some limit as well, until its last units are asked
                 last = without_found(limit.refused, last=True)
@@ -231,12 +231,11 @@ class WithinLimit:
 
     def _concludes(self, limit: CutLimit) -> bool:
         """Ask within the limit; False if a probe gets no answer, or if an op that fails alone passes in its context."""
-        everything = self._universe.everything
-        parts = pieces_within(self._universe, limit, everything)
+        universe, oracle = self._universe, self._oracle
+        parts = pieces_within(universe, limit, universe.everything)
         if 4 * len(parts) < len(self._unseen):  # a piece that passes spares the calls for each of its ops
             self._ask_pieces(parts)
         # A suspect for each variant of which units fail by themselves, perhaps since each exceeds the limit.
-        universe, oracle = self._universe, self._oracle
         probes = {unit: alone(universe, unit) for unit in self._unseen}
         oracle.ask_all(((it, english("{op} alone", op=universe.op[unit])) for unit, it in probes.items()), firm=True)
         failed = {
@@ -250,47 +249,43 @@ class WithinLimit:
             if places:
                 probe = failed[universe.solo[places[0]]]
                 suspects.append(Suspect(units=probe, fails=probe, occurrences=tuple((unit,) for unit in places)))
-        region = everything & ~union(suspect.everywhere for suspect in suspects)
+        region = universe.everything & ~union(suspect.everywhere for suspect in suspects)
         together: list[Suspect] = []
         while failing := self._failing_within(limit, region):
-            verdict = self._oracle.look(failing)
-            if not (verdict is not None and verdict.failed):
+            verdict = oracle.look(failing)
+            if verdict is None or not verdict.failed:
                 return False
             stretch = self._stretch(limit, failing)
             together.append(Suspect(units=stretch, fails=stretch, occurrences=(tuple(members(stretch)),)))
             region &= ~(1 << lowest(stretch))
-        rest = self._oracle.ask(region, _REST, sure=True)
-        proof = (region,) if rest.passed else tuple(pieces_within(self._universe, limit, region))
+        rest = oracle.ask(region, _REST, sure=True)
+        proof = (region,) if rest.passed else tuple(pieces_within(universe, limit, region))
         suspects = [self._in_context(limit, suspect, proof) for suspect in suspects]
-        blames = [
-            (it.blame, english("{op} in its context", op=self._universe.op[lowest(it.units)]))
-            for it in suspects
-            if it.blame
-        ]
-        if not all(it.failed for it in self._oracle.ask_all(blames, sure=True)):
+        blamed = ((it.blame, universe.op[lowest(it.units)]) for it in suspects if it.blame)
+        blames = [(probe, english("{op} in its context", op=op)) for probe, op in blamed]
+        if not all(it.failed for it in oracle.ask_all(blames, sure=True)):
             return False
         largest = max(proof, key=size)
         for it in together:
             # what stands apart may be refused for what is left out between
-            joined = len(components(self._universe, it.units)) == 1
+            joined = len(universe.components(it.units)) == 1
             suspects.append(replace(it, context=largest, blame=it.units, verified=joined))
-        if rest.failed and limit.exceeded(self._universe, self._universe.everything):
+        if rest.failed and limit.exceeded(universe, universe.everything):
             every = tuple(members(region))
             # what is left may be refused for ops that are refused together, as others are, or as in a model of so few
             sure = size(region) >= FEWEST_UNITS and not together
             suspects.append(Suspect(units=region, fails=region, occurrences=(every,), capacity=True, verified=sure))
             self._state.capacity = largest
-        self._state.suspects, self._state.proof = tuple(suspects), proof
-        fitting = (possible_limit(self._universe, self._oracle, self._state.suspects, it) for it in Measure)
+        fitting = (possible_limit(universe, oracle, suspects, it) for it in Measure)
         limits = (limit, *(it for it in fitting if it and it.measure is not limit.measure))
         # of several limits that may be the one, what exceeds any is no fact
         self._state.suspects = tuple(
             replace(it, verified=False)
-            if it.interaction and any(one.exceeded(self._universe, it.units) for one in limits)
+            if it.interaction and any(one.exceeded(universe, it.units) for one in limits)
             else it
-            for it in self._state.suspects
+            for it in suspects
         )
-        self._state.limits = limits
+        self._state.proof, self._state.limits = proof, limits
         self._state.exhaustive, self._state.cut_short = not together, bool(together)
         return True
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from onnxbisect.language import english
 from onnxbisect.search.atoms import HOT, LIKELY, Atoms, BlameOdds, units_of
-from onnxbisect.search.context import FEW_UNITS, REACH, passed_together
+from onnxbisect.search.context import REACH, passed_together
 from onnxbisect.search.limits import are_too_many, limited_pool, too_large_to_answer
 from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import alone, choices, components, identical, occurrences, representative
+from onnxbisect.search.pattern import alone, choices, identical, occurrences, representative
 from onnxbisect.search.state import Atom, SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -32,7 +32,7 @@ class Locator:
         self._state = state
         self._brief = brief
         self.minimiser = Minimiser(universe, oracle)
-        self.atoms = Atoms(universe, oracle, state, chosen_to_pass=brief and len(universe) <= FEW_UNITS)
+        self.atoms = Atoms(universe, oracle, state, chosen_to_pass=brief and universe.is_small)
         #: Variants that fail inside the model and pass in a part of it, while no few units make the difference.
         self._contested: set[int] = set()
 
@@ -73,7 +73,7 @@ class Locator:
         one by chance.
         """
         largest = self._oracle.best_passing(region)
-        failing = self._oracle.smallest_failing(region, largest) if len(self._universe) > FEW_UNITS else None
+        failing = self._oracle.smallest_failing(region, largest) if not self._universe.is_small else None
         if failing is None or len(self.atoms.of_units(failing & ~largest)) < 2:
             return largest
         parts = (passing & region for passing in self._oracle.passing)
@@ -365,7 +365,7 @@ class Locator:
         """A minimal failing subset of the units and a passing set, which fail together while each passes."""
         found = [suspect.units for suspect in self._state.suspects if suspect.interaction]
         # A compiler that refuses ops far from each other mostly does so again.
-        far = any(len(components(self._universe, one)) > 1 for one in found)
+        far = any(len(self._universe.components(one)) > 1 for one in found)
         return self.minimiser.around(units, passing, self.atoms.named.units, region, far=far)
 
     def _part_that_fails(self, minimal: UnitSet) -> UnitSet:

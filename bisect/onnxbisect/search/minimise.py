@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from onnxbisect.language import english
 from onnxbisect.search.atoms import rarity
 from onnxbisect.search.oracle import Fails, Oracle
-from onnxbisect.search.pattern import alone, components, joined
+from onnxbisect.search.pattern import alone
 from onnxbisect.search.state import Atom
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -164,7 +164,7 @@ class ConnectedMinimiser:
         """
         needed = centre
         while True:
-            core = joined(self._universe, needed, failing)
+            core = self._universe.joined(needed, failing)
             rest: list[int] = []
             reached = core
             while frontier := self._universe.neighbours(reached) & failing & ~reached:
@@ -272,7 +272,7 @@ class Minimiser:
         wanted = {universe.variant[unit] for unit in members(failing)}
         if size(failing) > len(wanted):
             together: dict[tuple[int, ...], UnitSet] = {}
-            for part in components(universe, failing):
+            for part in universe.components(failing):
                 if {universe.variant[unit] for unit in members(part)} == wanted:
                     together.setdefault(tuple(sorted(universe.solo[unit] for unit in members(part))), part)
             for part in sorted(together.values(), key=size)[:2]:

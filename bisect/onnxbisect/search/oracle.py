@@ -6,9 +6,8 @@ from functools import cached_property
 
 from onnxbisect.answer import Ask, Verdicts
 from onnxbisect.language import english
-from onnxbisect.search.pattern import first_wrong, unlisted_before
 from onnxbisect.search.state import SearchState, Suspect
-from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key, union
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict
 
@@ -36,6 +35,37 @@ def telling(answers: Sequence[Verdict]) -> Sequence[Verdict]:
     if not any(answer.passed for answer in answers):
         return answers
     return [answer for answer in answers if not answer.by_chance]
+
+
+def first_wrong(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
+    """The wrong units of a probe that no other wrong unit feeds, directly or through units the log does not list.
+
+    A log that compares tensors with their reference values names one culprit and perhaps a hundred innocent ops: what
+    computes wrong values makes nearly everything behind it wrong. Only the first wrong ones are suspects.
+
+    An unlisted unit counts as wrong if something wrong feeds it, and as right otherwise: it propagates wrong numbers
+    and never starts them. Units listed as right, and the inputs of the probe, propagate nothing.
+    """
+    unknown = probe & ~wrong & ~right
+    fed = 0
+    layer = seen = wrong
+    while layer:
+        after = union(universe.successors[unit] for unit in members(layer))
+        fed |= after
+        layer = after & unknown & ~seen
+        seen |= layer
+    return wrong & ~fed
+
+
+def unlisted_before(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
+    """The unlisted units upstream of where wrong numbers begin; one of them may have started them."""
+    unknown = probe & ~wrong & ~right
+    found = 0
+    layer = first_wrong(universe, probe, wrong, right)
+    while layer:
+        layer = union(universe.predecessors[unit] for unit in members(layer)) & unknown & ~found
+        found |= layer
+    return found
 
 
 class BlockedError(Exception):
@@ -94,9 +124,7 @@ class Oracle:
         self.failing.sort(key=lambda units: (size(units), units))
         self.unanswered.sort(key=lambda units: (size(units), units))
         #: Units in a probe that passed; none of them is to blame alone.
-        self.exonerated: UnitSet = 0
-        for units in self.passing:
-            self.exonerated |= units
+        self.exonerated: UnitSet = union(self.passing)
 
     @property
     def due(self) -> list[Ask]:

@@ -1,13 +1,10 @@
-"""At which of its places a refused op was seen to fail inside the model, and what fails only where it is cut out."""
+"""Which probes on record blame a suspect in its place inside the model, and what fails only where it is cut out."""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from onnxbisect.diagnosis import ContextUnits
-from onnxbisect.language import english
 from onnxbisect.search.context import (
     FEW_NEAR,
-    FEW_UNITS,
     NEAR,
     PATTERN,
     REACH,
@@ -24,8 +21,11 @@ from onnxbisect.universe import Universe
 
 #: Suspects that are put back into the remainder by themselves, after which no more are for this reason alone.
 _MOST_PUT_BACK = 3
-#: A passing probe up to this size shows well enough which neighbours such a unit needs.
-_SMALL = 8
+
+
+def _names_are_believed(universe: Universe, oracle: Oracle) -> bool:
+    """Whether what a log names counts as refused; in a very small model all contexts are asked instead."""
+    return len(universe) > VERY_FEW_UNITS and not oracle.names_mislead
 
 
 def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
@@ -33,11 +33,9 @@ def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
 
     A table of tensors names the op only because it is alone in the probe, which says nothing about a pattern.
     """
-    verdict = oracle.look(suspect.fails)
-    few = len(universe) <= VERY_FEW_UNITS
-    if few or verdict is None or not suspect.single or oracle.has_wrong_numbers(suspect.fails):
+    if oracle.look(suspect.fails) is None or not suspect.single or oracle.has_wrong_numbers(suspect.fails):
         return False
-    if oracle.names_mislead:
+    if not _names_are_believed(universe, oracle):
         return False
     alike = universe.units_by_op[universe.op[lowest(suspect.units)]]
     return bool(oracle.of_named_ops(suspect.fails) & alike or oracle.named_in(suspect.fails))
@@ -79,7 +77,7 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
         for unit in members(by_themselves)
         if all(group in groups for group in windows(universe, unit, singles, NEAR, FEW_NEAR))
     )
-    if len(universe) <= FEW_UNITS and not lists_ops(universe, oracle, suspects):
+    if universe.is_small and not lists_ops(universe, oracle, suspects):
         for suspect in suspects:
             within = named_beside_all(universe, oracle, suspect, suspects)
             for unit in members(seen & suspect.everywhere):
@@ -142,7 +140,7 @@ def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict
     that the compiler fuses there.
     """
     found: dict[int, UnitSet] = {}
-    if len(universe) <= VERY_FEW_UNITS or oracle.names_mislead:
+    if not _names_are_believed(universe, oracle):
         return found
     listed = {failing: _listed_most(universe, oracle.refused_by_log(failing)) for failing in reversed(oracle.failing)}
     for failing, commonest in listed.items():
@@ -161,7 +159,7 @@ def listed_apart(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]
 
     Put back into the remainder, a group tells which of its units are refused whatever is next to them.
     """
-    if len(universe) <= VERY_FEW_UNITS or oracle.names_mislead:
+    if not _names_are_believed(universe, oracle):
         return []
     broken = universe.everything & ~(remainder | union(suspect.everywhere for suspect in suspects if suspect.single))
     lists = [oracle.refused_by_log(failing) for failing in oracle.failing if size(failing) > 1]
@@ -214,7 +212,7 @@ def _fails_without(universe: Universe, oracle: Oracle, unit: int, listing: UnitS
 
 def commonest_of_lists(universe: Universe, oracle: Oracle) -> set[int]:
     """The variants that some log with units of several variants lists most often; none where names are not believed."""
-    if len(universe) <= VERY_FEW_UNITS or oracle.names_mislead:
+    if not _names_are_believed(universe, oracle):
         return set()
     return set().union(*(_listed_most(universe, oracle.refused_by_log(failing)) for failing in oracle.failing))
 
@@ -284,7 +282,7 @@ def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> boo
     what makes them pass. Only a compiler that names nothing is asked enough contexts to tell (`context.every_way`).
     """
     verdict = oracle.look(suspect.fails)
-    if len(universe) > FEW_UNITS or not suspect.interaction or verdict is None or not verdict.hints:
+    if not universe.is_small or not suspect.interaction or verdict is None or not verdict.hints:
         return False
     if any(is_subset(part, suspect.units) and part != suspect.units for part in oracle.failing):
         return True
@@ -338,31 +336,73 @@ def asked_alone(oracle: Oracle, probe: UnitSet) -> UnitSet:
     return unit if oracle.probe(unit) == probe and (not along or oracle.passes_within(along)) else 0
 
 
-def units_that_need_context(universe: Universe, oracle: Oracle, blamed: UnitSet) -> tuple[ContextUnits, ...]:
-    """Units that fail alone and passed among others, with the smallest group in which they did.
-
-    Asks one small group, and the unit alone again. `blamed` are units of culprits: the same op may be to blame in
-    another place.
-    """
-    found = []
-    for failing in failing_only_alone(universe, oracle).values():
-        alike = identical(universe, failing) & ~blamed
-        op = universe.op[lowest(failing)]
-        if not alike or not oracle.ask(failing, english("{op} alone", op=op), again=True).failed:
+def without_others(probe: UnitSet, suspect: Suspect, suspects: Sequence[Suspect]) -> UnitSet:
+    """The probe without the units that complete another culprit, or another occurrence of this one."""
+    if suspect.single:
+        return probe
+    for other in suspects:
+        if other.capacity or other.pool:
             continue
-        smallest = min((passing for passing in oracle.passing if passing & alike), key=size, default=0)
-        if smallest and size(smallest) > _SMALL:
-            smallest = _surroundings_that_pass(universe, oracle, smallest & alike, op) or smallest
-        if smallest:
-            places = tuple(1 << unit for unit in members(alike))
-            found.append(ContextUnits(units=1 << lowest(smallest & alike), occurrences=places, passes_with=smallest))
-    return tuple(found)
+        for occurrence in other.occurrences:
+            units = of(occurrence)
+            if is_subset(units, probe) and units != suspect.units and (spare := units & ~suspect.units):
+                probe &= ~(1 << lowest(spare))
+    return probe
 
 
-def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet, op: str) -> UnitSet:
-    group = 1 << lowest(passed)
-    for _ in range(2):
-        group |= universe.neighbours(group)
-        if oracle.ask(group, english("{op} with its neighbours", op=op)).passed:
-            return group
-    return 0
+def blamed_on_record(
+    oracle: Oracle,
+    suspect: Suspect,
+    suspects: Sequence[Suspect],
+    remainder: UnitSet,
+    context: UnitSet,
+    *,
+    by_words: bool,
+) -> UnitSet | None:
+    """A failing probe that blames the suspect in its context; `context` is the part of the remainder near it.
+
+    Either the probe contains the context and, beyond the remainder, only occurrences whose neighbourhood looks like
+    the suspect's. Or its message is the one for the suspect alone and differs from that of another probe that
+    contains the remainder, all occurrences it may be about look alike, and one of them has no other culprit beside
+    it.
+    """
+    universe = oracle.universe
+    # of an interaction only its own units, and none that completes another one, as a unit that both share may
+    most = remainder | (suspect.alike(universe, suspect.units) if suspect.single else suspect.units)
+    most = without_others(most, suspect, suspects)
+    context = without_others(context | suspect.units, suspect, suspects)
+    for failing in oracle.failing:
+        is_here = is_subset(context, failing) and is_subset(failing, most)
+        if is_here and (is_subset(remainder, failing) or not is_about_others(oracle, failing, suspect)):
+            return failing
+    cut = oracle.look(suspect.fails)
+    if not by_words or oracle.names_mislead or cut is None or not cut.fingerprint or not cut.hints:
+        return None
+    words = _words(oracle, suspect.fails)
+    holding = [failing for failing in oracle.failing if is_subset(remainder, failing)]
+    if all(_words(oracle, failing) == words for failing in holding):
+        return None
+    for failing in holding:
+        others = failing & ~remainder & ~suspect.everywhere
+        meant = oracle.named_in(failing) & suspect.everywhere or failing & suspect.everywhere
+        alike = len({universe.neighbourhoods[unit] for unit in members(meant)}) == 1
+        beside = (universe.neighbours(of(occurrence)) & others for occurrence in suspect.occurrences)
+        if _words(oracle, failing) == words and alike and not all(beside):
+            return failing
+    return None
+
+
+def is_about_others(oracle: Oracle, probe: UnitSet, suspect: Suspect) -> bool:
+    """Whether the log of a failing probe names units, and none of the suspect's: one may lack what was cut off."""
+    verdict = oracle.look(probe)
+    named = oracle.refused_by_log(probe) if verdict is not None and verdict.failed else 0
+    return bool(named) and not named & suspect.everywhere
+
+
+def _words(oracle: Oracle, failing: UnitSet) -> tuple[str, frozenset[str]] | None:
+    """The message of a failing probe and the ops it is about; some messages differ only in node names."""
+    verdict = oracle.look(failing)
+    if verdict is None:
+        return None
+    ops = {oracle.universe.op[unit] for unit in members(oracle.named_in(failing))}
+    return verdict.fingerprint, frozenset(ops or verdict.hints.ops)

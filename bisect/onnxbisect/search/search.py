@@ -1,18 +1,19 @@
 """The whole search, replayed from the start each time: find, confirm, prove."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from operator import and_
 
+from onnxbisect.diagnosis import ContextUnits
 from onnxbisect.language import english
-from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.confirm import Confirmer
 from onnxbisect.search.limits import AnswerLimitError, WithinLimit, covering, is_covered, pieces
 from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
-from onnxbisect.search.pattern import components
-from onnxbisect.search.places import asked_alone, seen_to_fail, units_that_need_context, unseen_in_place
+from onnxbisect.search.pattern import identical, ways_to_break
+from onnxbisect.search.places import asked_alone, failing_only_alone, seen_to_fail, unseen_in_place
 from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -22,6 +23,8 @@ from onnxbisect.verdict import Kind
 MOST_IN_VAIN = 8
 #: Fewest ops of a model that are enough if all of them fail so.
 _FEWEST_OPS = 4
+#: A passing probe up to this size shows well enough which neighbours a unit needs.
+_SMALL = 8
 #: A piece without an answer of so many units is taken apart unit by unit.
 _FEW_UNANSWERED = 3
 #: Failing probes that are part of a passing one, after which the search gives up.
@@ -133,7 +136,7 @@ class SearchReplay:
         variant with another neighbourhood, which may be fused there. The first of several wrong numbers is no list.
         """
         if size(listed) != 1 or self._oracle.has_wrong_numbers(self._universe.everything):
-            return size(listed) > 2 or len(components(self._universe, listed)) > 1
+            return size(listed) > 2 or len(self._universe.components(listed)) > 1
         alike = self._universe.variant_members[self._universe.variant[lowest(listed)]]
         return len({self._universe.neighbourhoods[unit] for unit in members(alike)}) > 1
 
@@ -295,9 +298,29 @@ class SearchReplay:
             return False
         if not self._brief:
             self._ask_again_what_failed_for_a_while()
-        blamed = union(suspect.everywhere for suspect in self.state.suspects)
-        self.state.needs_context = units_that_need_context(self._universe, self._oracle, blamed)
+        self.state.needs_context = tuple(self._needing_context())
         return True
+
+    def _needing_context(self) -> Iterator[ContextUnits]:
+        """Units that fail alone and passed among others, with the smallest group in which they did.
+
+        Asks one small group, and the unit alone again. Not units of suspects: the same op may be to blame in another
+        place.
+        """
+        blamed = union(suspect.everywhere for suspect in self.state.suspects)
+        for failing in failing_only_alone(self._universe, self._oracle).values():
+            alike = identical(self._universe, failing) & ~blamed
+            op = self._universe.op[lowest(failing)]
+            if not alike or not self._oracle.ask(failing, english("{op} alone", op=op), again=True).failed:
+                continue
+            smallest = min((passing for passing in self._oracle.passing if passing & alike), key=size, default=0)
+            if size(smallest) > _SMALL:
+                around = (self._universe.ball(1 << lowest(smallest & alike), steps) for steps in (1, 2))
+                why = english("{op} with its neighbours", op=op)
+                smallest = next((it for it in around if self._oracle.ask(it, why).passed), smallest)
+            if smallest:
+                unit, places = lowest(smallest & alike), tuple(1 << unit for unit in members(alike))
+                yield ContextUnits(units=1 << unit, occurrences=places, passes_with=smallest)
 
     def _ask_again_what_failed_for_a_while(self) -> None:
         """Ask a suspect again all of whose failures came in one run, without a pass between them.

@@ -1,20 +1,22 @@
-"""What one replay has established so far: limits of what the compiler takes at a time, possible culprits, and failures
-that cutting causes. The search and the locator write it, the conclusion reads it.
+"""What one replay has established so far: limits of what the compiler takes at a time, possible culprits and which of
+them are alike, and failures that cutting causes. The search and the locator write it, the conclusion reads it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from onnxbisect.diagnosis import ContextUnits
 from onnxbisect.language import english
-from onnxbisect.search.pattern import Occurrence, components
-from onnxbisect.unitset import UnitSet, members, of, size, union
+from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
 from onnxbisect.universe import Universe, remembered
 
 #: In a model of fewer units most pairs may fail for what they are. No limit is said of it: all that fails is listed.
 FEWEST_UNITS = 7
+
+#: The units of one place of a suspect, in the order of their roles.
+Occurrence = tuple[int, ...]
 
 
 class Measure(StrEnum):
@@ -83,7 +85,7 @@ def amount(universe: Universe, measure: Measure, units: UnitSet) -> int:
         case Measure.BOTH:
             return _inputs(universe, units) + _outputs(universe, units)
         case Measure.PIECES:
-            return len(components(universe, units))
+            return len(universe.components(units))
         case Measure.LIVE:
             order = list(members(units))
             read_last: dict[int, int] = {unit: unit for unit in order}
@@ -178,6 +180,72 @@ class Suspect:
     @cached_property
     def _places(self) -> tuple[UnitSet, ...]:
         return tuple(map(of, self.occurrences))
+
+
+#: Fewest suspects that differ in constants only of which some are asked together: in their context without each other,
+#: those that are asked by themselves take up to ten calls more, to be seen next to each other.
+_FEWEST_ALIKE = 12
+#: How many are asked by themselves: the first and the last.
+_ASKED = 2
+
+
+@dataclass(frozen=True)
+class Kin:
+    """Suspects that differ in constants only, in places that look alike: those asked by themselves, and the others.
+
+    A compiler may refuse an op by a constant's value, so each was asked alone; in their context the others are asked
+    together.
+    """
+
+    asked: tuple[Suspect, ...]
+    others: tuple[Suspect, ...]
+
+    @property
+    def together(self) -> Suspect:
+        """The others as one."""
+        places = tuple(place for suspect in self.others for place in suspect.occurrences)
+        return replace(self.others[0], units=union(suspect.units for suspect in self.others), occurrences=places)
+
+    @property
+    def examples(self) -> UnitSet:
+        """The places of those that are asked by themselves."""
+        return union(suspect.everywhere for suspect in self.asked)
+
+
+def kin_among(universe: Universe, suspects: Sequence[Suspect], doubted: Iterable[int]) -> list[Kin]:
+    """The suspects that have so many like them, without those known already.
+
+    None of an op of which a variant in `doubted` passed in some place: there each place is a question of its own.
+    """
+    if not universe.valueless:
+        return []
+    ops = {universe.op[lowest(universe.variant_members[variant])] for variant in doubted}
+    groups: dict[tuple[int, frozenset[int]], list[Suspect]] = {}
+    for suspect in suspects:
+        unit = lowest(suspect.units)
+        if suspect.single and not suspect.contested and universe.op[unit] not in ops:
+            places = frozenset(universe.op_neighbourhoods[place] for place in members(suspect.everywhere))
+            groups.setdefault((universe.valueless[unit], places), []).append(suspect)
+    found = []
+    for group in groups.values():
+        known = [suspect for suspect in group if suspect.verified and not suspect.like]
+        asked = tuple(dict.fromkeys([*known, group[0], group[-1]]))[:_ASKED]
+        others = tuple(suspect for suspect in group if not (suspect in asked or suspect.verified))
+        if len(group) >= _FEWEST_ALIKE and others:
+            found.append(Kin(asked, others))
+    return found
+
+
+def differing_in_constants(universe: Universe, units: UnitSet) -> UnitSet:
+    """All units that differ from one of these in the values of constants only, where there are many such variants."""
+    if not universe.valueless:
+        return 0
+    found = 0
+    for kind in {universe.valueless[unit] for unit in members(units)}:
+        alike = [unit for unit, its_kind in enumerate(universe.valueless) if its_kind == kind]
+        if len({universe.variant[unit] for unit in alike}) >= _FEWEST_ALIKE:
+            found |= of(alike)
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ Each returns what is refused, in words, and which units of a part are; None wher
 import random
 from collections.abc import Callable
 
-from onnxbisect.search.pattern import components
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
 
@@ -140,11 +139,11 @@ def boundary(chance: random.Random, model: Universe) -> Rule:
 
 def pieces(chance: random.Random, model: Universe) -> Rule:
     """Takes so many pieces that no tensor connects, as many as the model has or one less."""
-    most = max(1, len(components(model, model.everything)) - chance.choice([0, 0, 1]))
+    most = max(1, len(model.components(model.everything)) - chance.choice([0, 0, 1]))
     return _rule(
         model,
         f"more than {most} pieces",
-        lambda units: units if len(components(model, units)) > most else 0,
+        lambda units: units if len(model.components(units)) > most else 0,
         whole=False,
     )
 
@@ -152,14 +151,14 @@ def pieces(chance: random.Random, model: Universe) -> Rule:
 def partitions(chance: random.Random, model: Universe) -> Rule:
     """Takes so many connected pieces of what does not stay on the host."""
     hosted = model.variant_members[_variant(chance, model)] | model.variant_members[_variant(chance, model)]
-    whole = len(components(model, model.everything & ~hosted))
+    whole = len(model.components(model.everything & ~hosted))
     if whole < 2:
         return None
     most = chance.randint(1, whole - 1)
     return _rule(
         model,
         f"more than {most} pieces without {list(members(hosted))}",
-        lambda units: units & ~hosted if len(components(model, units & ~hosted)) > most else 0,
+        lambda units: units & ~hosted if len(model.components(units & ~hosted)) > most else 0,
     )
 
 

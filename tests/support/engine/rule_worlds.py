@@ -10,7 +10,6 @@ from enum import StrEnum
 from functools import cached_property, reduce
 from operator import or_
 
-from onnxbisect.search.pattern import components
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect.universe import Universe
 from support.engine import compiler_rules
@@ -213,7 +212,7 @@ def _order(units: UnitSet) -> tuple[int, UnitSet]:
 
 def _fusion(chance: random.Random, model: Universe) -> Drawn:
     units = connected_units(chance, model, chance.choice([2, 2, 3, 3, 4]))
-    return _unless_complete(chance, model, units) if len(components(model, units)) == 1 else None
+    return _unless_complete(chance, model, units) if len(model.components(units)) == 1 else None
 
 
 def _scattered(chance: random.Random, model: Universe) -> Drawn:
