@@ -239,7 +239,7 @@ def test_the_operator_set_of_ops_that_were_taken_apart_goes_with_them(tmp_path: 
     assert [entry.domain for entry in onnx.load(result.save(tmp_path / "repaired.onnx")).opset_import] == [""]
 
 
-@pytest.mark.parametrize(("refused", "left"), [((), 0), (("Add", "Max"), 6)])
+@pytest.mark.parametrize(("refused", "left"), [((), 0), (("Add", "Max", "Min"), 6)])
 def test_a_changed_file_is_searched_in_full_only_where_something_is_left(
     tmp_path: Path, refused: tuple[str, ...], left: int
 ) -> None:
