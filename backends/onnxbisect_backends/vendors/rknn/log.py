@@ -36,6 +36,7 @@ PATTERNS: tuple[Pattern, ...] = (
         rf"Non-zero status code returned while running \w+ node\. Name:'(?P<node>.*?){_SUFFIX}' Status Message: .*",
         Kind.ERROR,
     ),
+    pattern(rf"Node \((?P<node>.*?){_SUFFIX}\) Op \(\w+\) \[\w+\].*", Kind.ERROR),
     pattern(r"Can not find tensor value info for '(?P<tensor>.*?)'!", Kind.ERROR),
     pattern(r"_UFuncNoLoopError: ufunc '\w+' did not contain a loop", Kind.ERROR),
     pattern(r"inputs or 'outputs' must be set!", Kind.ERROR),
