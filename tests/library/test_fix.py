@@ -306,3 +306,48 @@ def test_an_op_keeps_its_kind_where_a_form_of_it_is_refused(tmp_path: Path) -> N
     repair.write(tmp_path / "repair")
     ops = [node.op_type for node in onnx.load(tmp_path / "repair" / "repaired.onnx").graph.node]
     assert ops.count("GRU") == 1
+
+
+#: The channels of a Conv that the next one reads, taken by a Slice; `{also}` and `{between}` are other nodes.
+CHANNELS = """<ir_version: 8, opset_import: ["": 18]>
+g (float[1,2,4,4] x) => (float[1,1,4,4] y) <
+    float[6,2,1,1] v = {{1, -2, 3, 4, -5, 6, 7, 8, -9, 10, 11, -12}}, float[1,2,1,1] w = {{2, -3}},
+    int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] three = {{3}}, float factor = {{1}}
+> {{
+    [conv] c = Conv<kernel_shape = [1, 1]>(x, v)
+    {also}
+    [slice] s = Slice({read}, one, {end}, one)
+    [next] y = Conv<kernel_shape = [1, 1]>(s, w)
+}}"""
+
+
+def takes_no_channels(path: Path) -> bool:
+    """A compiler that refuses a Slice of a Conv in front of a Conv, and looks past nodes that compute nothing."""
+    graph = onnx.load(path).graph
+    makers = {name: node for node in graph.node for name in node.output}
+
+    def maker(name: str) -> onnx.NodeProto:
+        found = makers.get(name, onnx.NodeProto())
+        return maker(found.input[0]) if found.op_type in ("Identity", "Mul") else found
+
+    slices = [maker(node.input[0]) for node in graph.node if node.op_type == "Conv"]
+    return not any(it.op_type == "Slice" and maker(it.input[0]).op_type == "Conv" for it in slices)
+
+
+@pytest.mark.parametrize(
+    ("also", "read", "end"),
+    [
+        ("[shape] h = Shape<start = 1, end = 2>(c) [half] e = Div(h, two)", "c", "e"),
+        ("[product] i = Mul(c, factor)", "i", "three"),
+    ],
+)
+def test_a_pattern_that_shows_in_a_file_without_what_computes_nothing_is_replaced_there(
+    tmp_path: Path, also: str, read: str, end: str
+) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(CHANNELS.format(also=also, read=read, end=end)), path)
+    result = onnx_bisect.fix(path, backend=takes_no_channels)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert [rule.id for change in result.document.changes for rule in change.rules] == ["slice-conv"]
+    assert takes_no_channels(result.save(tmp_path / "repaired.onnx"))

@@ -233,6 +233,15 @@ def with_weights_inside(model: Model, limits: ToolLimits) -> ChangedCopy | None:
     return candidate if weights_into_bodies.id in candidate.remedies else None
 
 
+def plain(model: Model, limits: ToolLimits) -> ChangedCopy | None:
+    """The file without nodes that compute nothing: copies, factors of 1, and what no input changes. They may stand
+    within a pattern, or read a value of it. None where it has none.
+    """
+    wanted = {remove_neutral_factors.id, remove_copies.id, fold_constants.id}
+    candidate = repaired(File.of(model), wanted.union(_BASE), limits)
+    return None if wanted.isdisjoint(candidate.remedies) else candidate
+
+
 def for_other_numbers(model: Model, limits: ToolLimits) -> Iterator[ChangedCopy]:
     """Files for a tool that compiled the model and computes other numbers: without factors of 1, after which one leaves
     memory as it was, and with the masks of scores bounded.

@@ -5,7 +5,7 @@ compile before it is used, `proving` compares the repaired model with the origin
 model compiles or nothing is left to try. Compilers and provers are interfaces (`contract`). Start with `repair.repair`.
 """
 
-from onnxbisect.remedies.advisor import Advisor, Left, Struck
+from onnxbisect.remedies.advisor import Advisor, Left, Struck, more_rules_apply
 from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, Finder, SeenVariants, advise
 from onnxbisect.remedies.contract import ChangedFile, Compiler, PlaceProof, Repair, RepairProof
 from onnxbisect.remedies.found import SearchedModel
@@ -33,6 +33,7 @@ __all__ = [
     "Struck",
     "TriedFiles",
     "advise",
+    "more_rules_apply",
     "repair",
     "try_files",
 ]

@@ -299,6 +299,20 @@ class Advisor:
             yield english("it cannot be written out: {reason}", reason=reason), None
 
 
+def more_rules_apply(
+    nodes: Collection[str], model: Model, changed: Model, rules: Sequence[Rule], most: Exactness
+) -> bool:
+    """Whether a rule applies to one of these nodes in the changed model that does not in the model."""
+    usable = [rule for rule in rules if allowed(rule, most)]
+
+    def applicable(model: Model) -> set[tuple[str, str]]:
+        finder = Finder(TensorFacts.of(model), usable, names_in(model.proto))
+        own = [node for node in model.proto.graph.node if node.name in nodes]
+        return {(it.node, it.name) for node in own for it in finder.candidates(node, SeenVariants())}
+
+    return not applicable(changed) <= applicable(model)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Advised:
     """What would replace a culprit: ids of rules or of a file remedy, in the order of their use, and the new ops."""

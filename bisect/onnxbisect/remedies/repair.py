@@ -15,7 +15,7 @@ from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.errors import ModelError
 from onnxbisect.language import count, english
 from onnxbisect.model.order import with_unique_names
-from onnxbisect.remedies.advisor import Advisor
+from onnxbisect.remedies.advisor import Advisor, Struck
 from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace
 from onnxbisect.remedies.contract import ChangedFile, Compiler, Prover, Repair, RepairProof
 from onnxbisect.remedies.found import Named, SearchedModel
@@ -85,15 +85,21 @@ def repair(
     *,
     most: Exactness = Exactness.ROUNDING,
     tell: Callable[[str], None] = lambda sentence: None,
+    earlier: Repair | None = None,
 ) -> Repair:
     """Repair a model with the diagnosis `before`; `original` is its file's content.
 
     Nodes that share a name get unique names. No rule less exact than `most` is used. `tell` gets a sentence for each
-    step.
+    step. `original` may be the model of an `earlier` repair, or a copy of it; what that excluded is not tried again.
     """
-    if before.compiles or before.stopped:
-        return Repair(before=before, after=before, stopped=before.stopped)
-    return _Repairer(before, original, compiler, prover, Advisor(before, rules, most), tell).run()
+    if before.compiles:
+        return Repair(before=before, after=before, stopped=before.stopped, earlier=earlier)
+    if before.stopped:
+        return _stopped(before, earlier)
+    advisor = Advisor(before, rules, most)
+    for it in () if earlier is None else earlier.struck:
+        advisor.strike(it.candidate, it.reason)
+    return _Repairer(before, original, compiler, prover, advisor, tell, earlier).run()
 
 
 class _Repairer:
@@ -207,10 +213,7 @@ class _Repairer:
         return ([it.candidate for it in made.places], made.model or model) if made.compiles else None
 
     def _stopped(self) -> Repair:
-        """The result if the user or the budget ended the repair: the latest choice is not known to compile."""
-        before = self._before if self._earlier is None else self._earlier.rounds[0].before
-        struck = tuple(self._advisor.struck.values())
-        return Repair(before=before, after=before, struck=struck, stopped=True)
+        return _stopped(self._before, self._earlier, tuple(self._advisor.struck.values()))
 
     def _settled(self) -> tuple[Advice, RepairProof] | None:
         """Advice that is proven and whose new nodes are all known to pass; None if the repair is to end.
@@ -369,6 +372,12 @@ class _Repairer:
                 candidate, english("{sentence}: {said}", sentence=refused, said=said) if said else refused
             )
         return bool(guilty)
+
+
+def _stopped(before: SearchedModel, earlier: Repair | None, struck: tuple[Struck, ...] = ()) -> Repair:
+    """The result if the user or the budget ended the repair: the latest choice is not known to compile."""
+    first = before if earlier is None else earlier.rounds[0].before
+    return Repair(before=first, after=first, struck=struck, stopped=True)
 
 
 def _fewer(made: Repair, earlier: Repair | None) -> bool:

@@ -23,7 +23,14 @@ from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect.cut import with_sizes
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import ChangedCopy, changed_nodes, in_usual_forms, may_have_unusual_forms, usual_forms
+from onnxbisect.file_remedies import (
+    ChangedCopy,
+    changed_nodes,
+    in_usual_forms,
+    may_have_unusual_forms,
+    plain,
+    usual_forms,
+)
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
@@ -39,6 +46,7 @@ from onnxbisect.remedies import (
     Samples,
     SearchedModel,
     TriedFiles,
+    more_rules_apply,
     repair,
     try_files,
 )
@@ -187,15 +195,8 @@ def _repaired(
             base, original, before = tried, changed.proto, found
             prover = of_the_file.on(original, before.facts)
             break
-    repaired = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
-    if base.base is not None and not repaired.stopped:
-        unchanged = repaired.model is None
-        repaired = replace(
-            repaired,
-            changed_file=base.base,
-            model=original if unchanged else repaired.model,
-            proof=base.proof if unchanged else repaired.proof,
-        )
+    repaired = _of_the_file(repair(before, original, compiler, prover, installed().rules, most=allow, tell=say), base)
+    repaired, base = _in_plain_file(repaired, repaired.model or original, base, context, allow, compiler, of_the_file)
     return _in_its_form(repaired, base.base, compiler, of_the_file, allow), calls
 
 
@@ -212,6 +213,49 @@ def _tried(
     if tried == TriedFiles():
         tried = try_usual_forms(refused, before, allow, compiler, prover)
     return tried
+
+
+def _of_the_file(found: Repair, base: TriedFiles[ChangedCopy]) -> Repair:
+    """The repair of a file that was changed before by `base`, if that has a change, as one of the file as it was."""
+    if base.base is None or found.stopped:
+        return found
+    found = replace(found, changed_file=base.base)
+    return replace(found, model=base.base.proto, proof=base.proof) if found.model is None else found
+
+
+def _in_plain_file(
+    found: Repair,
+    model: onnx.ModelProto,
+    base: TriedFiles[ChangedCopy],
+    context: SearchContext,
+    allow: Exactness,
+    compiler: RepairCompiler,
+    prover: OrtProver,
+) -> tuple[Repair, TriedFiles[ChangedCopy]]:
+    """The repair that goes on in the `model` of this one without nodes that compute nothing, where rules apply there to
+    what is left, and the change of the file with which it is one. The same two if it does not leave fewer places.
+    """
+    if not found.left or found.limited:
+        return found, base
+    rules, loaded = installed().rules, compiler.read(model)
+    if (changed := plain(loaded.model, context.tool_limits)) is None:
+        return found, base
+    nodes, after = {name for it in found.left for name in it.place.nodes}, compiler.read(changed.proto)
+    if not more_rules_apply(nodes, loaded.model, after.model, rules, allow):
+        return found, base
+    change = changed.following(base.base)
+    proof = prover.compared(changed.proto)
+    if not proof.holds:
+        return found, base
+    compiler.tell(english("going on from the changed file: {clauses}", clauses=change.sentence))
+    staying = nodes.intersection(node.name for node in changed.proto.graph.node)
+    before = compiler.diagnose(changed.proto, staying, brief=True)
+    prover = prover.on(changed.proto, before.facts)
+    again = repair(before, changed.proto, compiler, prover, rules, most=allow, tell=compiler.tell, earlier=found)
+    if again.stopped or len(again.left) < len(found.left):
+        base = TriedFiles(base=change, proof=proof)
+        return _of_the_file(again, base), base
+    return replace(found, limited=again.limited), base
 
 
 def _in_its_form(
