@@ -9,18 +9,18 @@ compilers know best. Start with `candidates.candidates`.
 
 from onnxbisect.file_remedies.as_said import as_said
 from onnxbisect.file_remedies.candidates import (
+    ARRANGEMENT,
     MOST_CANDIDATES,
     REMEDIES,
     REORDERING,
     Applied,
     ChangedCopy,
     Declined,
-    arranged_otherwise,
+    after_remedies,
     candidates,
     changed_nodes,
     for_other_numbers,
     form_candidates,
-    in_usual_forms,
     may_have_unusual_forms,
     plain,
     promising,
@@ -34,6 +34,7 @@ from onnxbisect.file_remedies.ranks import LOWER_RANKS, USUAL_RANK, form_of_lowe
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 
 __all__ = [
+    "ARRANGEMENT",
     "LOWER_RANKS",
     "MOST_CANDIDATES",
     "REMEDIES",
@@ -45,14 +46,13 @@ __all__ = [
     "File",
     "FileRemedy",
     "RemediedFile",
-    "arranged_otherwise",
+    "after_remedies",
     "as_said",
     "candidates",
     "changed_nodes",
     "for_other_numbers",
     "form_candidates",
     "form_of_lower_rank",
-    "in_usual_forms",
     "may_have_unusual_forms",
     "plain",
     "promising",

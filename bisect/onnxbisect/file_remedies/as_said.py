@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from onnxbisect.file_remedies.candidates import ChangedCopy, with_lower_ranks, with_weights_inside
+from onnxbisect.file_remedies.candidates import ChangedCopy, after_remedies, with_lower_ranks
+from onnxbisect.file_remedies.control_flow import weights_into_bodies
 from onnxbisect.file_remedies.ranks import USUAL_RANK
 from onnxbisect.model import Model
 from onnxbisect.model.scopes import bodies, captures, constant_names, is_constant
@@ -23,7 +24,7 @@ def as_said(model: Model, limits: ToolLimits, message: str, nodes: Collection[st
     read = {name for node in graph.node if bodies(node) for name in captures(node)}
     # QNN: If implicit input `w` is produced outside the QNN partition
     if any(re.search(rf"(?<![\w/.]){re.escape(name)}(?![\w/.])", message) for name in stored & read):
-        changed = with_weights_inside(model, limits)
+        changed = after_remedies(model, limits, {weights_into_bodies.id})
         if changed is not None:
             yield changed
 

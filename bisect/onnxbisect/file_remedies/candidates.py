@@ -102,7 +102,7 @@ _NO_HINTS = Hints()
 _USUAL_FORMS = (few_dimensions.id, *(remedy.id for remedy in BY_RULES))
 REORDERING = declarations.reorder_nodes.id
 #: How a file is arranged, whatever its nodes compute: tried last, all at once, where the tool died of the file.
-_ARRANGEMENT = frozenset({REORDERING, form.constants_to_initializers.id, form.copy_shared_weights.id})
+ARRANGEMENT = frozenset({REORDERING, form.constants_to_initializers.id, form.copy_shared_weights.id})
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
 
@@ -227,19 +227,11 @@ def candidates(
             yield replace(candidate, needed=needed)
 
 
-def with_weights_inside(model: Model, limits: ToolLimits) -> ChangedCopy | None:
-    """The file with copies of weights in the bodies that read them; None where none is read from outside."""
-    candidate = repaired(File.of(model), {*_BASE, weights_into_bodies.id}, limits)
-    return candidate if weights_into_bodies.id in candidate.remedies else None
-
-
 def plain(model: Model, limits: ToolLimits) -> ChangedCopy | None:
     """The file without nodes that compute nothing: copies, factors of 1, and what no input changes. They may stand
     within a pattern, or read a value of it. None where it has none.
     """
-    wanted = {remove_neutral_factors.id, remove_copies.id, fold_constants.id}
-    candidate = repaired(File.of(model), wanted.union(_BASE), limits)
-    return None if wanted.isdisjoint(candidate.remedies) else candidate
+    return after_remedies(model, limits, {remove_neutral_factors.id, remove_copies.id, fold_constants.id})
 
 
 def for_other_numbers(model: Model, limits: ToolLimits) -> Iterator[ChangedCopy]:
@@ -247,15 +239,8 @@ def for_other_numbers(model: Model, limits: ToolLimits) -> Iterator[ChangedCopy]
     memory as it was, and with the masks of scores bounded.
     """
     for remedy in (remove_neutral_factors, bound_masks):
-        candidate = repaired(File.of(model), {*_BASE, remedy.id}, limits)
-        if remedy.id in candidate.remedies:
+        if candidate := after_remedies(model, limits, {remedy.id}):
             yield replace(candidate, needed=True)
-
-
-def arranged_otherwise(model: Model, limits: ToolLimits) -> ChangedCopy | None:
-    """The file after its arrangement is changed, for a tool that dies of it; None where nothing changes."""
-    candidate = repaired(File.of(model), _ARRANGEMENT.union(_BASE), limits)
-    return None if _ARRANGEMENT.isdisjoint(candidate.remedies) else candidate
 
 
 def changed_nodes(model: Model, changed: ChangedCopy) -> frozenset[str]:
@@ -279,22 +264,22 @@ def may_have_unusual_forms(model: Model) -> bool:
 
 def usual_forms(model: Model, limits: ToolLimits) -> dict[str, ChangedCopy]:
     """The remedies that write an op of the file in a form that compilers know better, each with the file after it."""
-    alone = {remedy: in_usual_forms(model, limits, {remedy}) for remedy in _USUAL_FORMS}
+    alone = {remedy: after_remedies(model, limits, {remedy}) for remedy in _USUAL_FORMS}
     return {remedy: changed for remedy, changed in alone.items() if changed is not None}
 
 
-def in_usual_forms(model: Model, limits: ToolLimits, forms: Collection[str]) -> ChangedCopy | None:
-    """The file after these of its `usual_forms`, for a tool that dies of it; None where they change nothing."""
-    candidate = repaired(File.of(model), {*_BASE, *forms}, limits)
-    return None if set(forms).isdisjoint(candidate.remedies) else candidate
+def after_remedies(model: Model, limits: ToolLimits, remedies: Collection[str]) -> ChangedCopy | None:
+    """The file after the remedies with these ids; None where none of them changes anything."""
+    candidate = repaired(File.of(model), {*_BASE, *remedies}, limits)
+    return None if set(remedies).isdisjoint(candidate.remedies) else candidate
 
 
 def with_newer_forms(model: Model, limits: ToolLimits, ops: Collection[str]) -> ChangedCopy | None:
     """The file in a newer operator set; None where the tool is known to read its own, or one of the `ops` has no newer
     form there.
     """
-    candidate = repaired(File.of(model), {*_BASE, form.raise_opset.id}, limits)
-    if limits.oldest_opset is not None or form.raise_opset.id not in candidate.remedies:
+    candidate = after_remedies(model, limits, {form.raise_opset.id})
+    if limits.oldest_opset is not None or candidate is None:
         return None
     before, after = (opset_versions(proto.opset_import)[""] for proto in (model.proto, candidate.proto))
     for op in ops:

@@ -14,9 +14,10 @@ from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler, changed_
 from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
+    ARRANGEMENT,
     REORDERING,
     ChangedCopy,
-    arranged_otherwise,
+    after_remedies,
     as_said,
     candidates,
     changed_nodes,
@@ -107,7 +108,7 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
             continue
         if candidate.needed or not refused or not any(map(changed_nodes(model, candidate).isdisjoint, refused)):
             yield candidate
-    arranged = arranged_otherwise(model, limits) if whole.died and not refused else None
+    arranged = after_remedies(model, limits, ARRANGEMENT) if whole.died and not refused else None
     if arranged is not None:
         yield arranged
 

@@ -25,8 +25,8 @@ from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.file_remedies import (
     ChangedCopy,
+    after_remedies,
     changed_nodes,
-    in_usual_forms,
     may_have_unusual_forms,
     plain,
     usual_forms,
@@ -333,7 +333,7 @@ def try_usual_forms(
         return not any(map(changed.isdisjoint, said.refused))
 
     def ask(forms: Sequence[str], *, goes_on: bool = False) -> TriedFiles[ChangedCopy]:
-        changed = in_usual_forms(model, limits, forms) if may_pass(forms) else None
+        changed = after_remedies(model, limits, forms) if may_pass(forms) else None
         files = [] if changed is None else [changed.following(refused.change)]
         return try_files(before, files, compiler, prover, compiler.tell, lambda _, after: goes_on or after.named)
 
@@ -360,7 +360,7 @@ def try_usual_forms(
     beyond = [form for form in useful if form not in asked]
     if not asked or not beyond or said.refused:
         return TriedFiles()
-    changed = in_usual_forms(model, limits, [*asked, *beyond])
+    changed = after_remedies(model, limits, [*asked, *beyond])
     if changed is None:
         return TriedFiles()
     compiler.tell(
