@@ -295,6 +295,16 @@ class TargetReport:
     reason: str = ""
     ended: bool = False
 
+    @property
+    def state(self) -> Status | Literal["unusable", "not_asked"]:
+        """The verdict of the whole model; or it cannot be used here; or the run was interrupted before its turn."""
+        return self.report["verdict"] if self.report else "not_asked" if self.ended else "unusable"
+
+    @property
+    def sentence(self) -> str:
+        """What the certificate says, or why there is no report."""
+        return self.report["certificate"]["sentence"] if self.report else self.reason
+
     @cached_property
     def passing(self) -> list[UnitSet]:
         """The sets of units that compiled, largest first."""

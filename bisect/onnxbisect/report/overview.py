@@ -156,26 +156,24 @@ def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
                 "cells": {it.label: _cell(row, places, it) for it in asked},
             }
         )
-    targets: list[OverviewTarget] = []
-    for it in asked:
-        report = it.report
-        targets.append(
-            {
-                "label": it.label,
-                "backend": it.backend,
-                "state": report["verdict"] if report else "not_asked" if it.ended else "unusable",
-                "sentence": report["certificate"]["sentence"] if report else it.reason,
-                "report": None
-                if report is None
-                else {
-                    "headline": report["headline"],
-                    "target": report["target"],
-                    "certificate": report["certificate"]["status"],
-                    "culprits": len(report["culprits"]),
-                    "stats": report["stats"],
-                },
-            }
-        )
+    targets: list[OverviewTarget] = [
+        {
+            "label": it.label,
+            "backend": it.backend,
+            "state": it.state,
+            "sentence": it.sentence,
+            "report": None
+            if it.report is None
+            else {
+                "headline": it.report["headline"],
+                "target": it.report["target"],
+                "certificate": it.report["certificate"]["status"],
+                "culprits": len(it.report["culprits"]),
+                "stats": it.report["stats"],
+            },
+        }
+        for it in asked
+    ]
     return {
         "format": FORMAT,
         "model": {"name": model.name, "sha256": model.sha256, "nodes": model.nodes, "units": len(model.names)},

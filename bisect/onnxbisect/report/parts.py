@@ -153,14 +153,14 @@ def parts_table(parts: Sequence[ModelPart], targets: Mapping[str, str]) -> Parts
 def _cell(asked: TargetReport) -> Cell:
     report = asked.report
     if report is None:
-        return Cell(state="not_asked" if asked.ended else "unusable", sentence=asked.reason)
+        return Cell(state=asked.state, sentence=asked.sentence)
     alike: dict[tuple[str, ...], list[CulpritEntry]] = {}
     for culprit in report["culprits"]:
         alike.setdefault(tuple(culprit["ops"]), []).append(culprit)
     after = report.get("compiles_after")  # reports of earlier versions have none
     return Cell(
-        state=report["verdict"],
-        sentence=report["certificate"]["sentence"],
+        state=asked.state,
+        sentence=asked.sentence,
         certificate=report["certificate"]["status"],
         compiles_after=None if after is None else after["sentence"],
         culprits=len(report["culprits"]),
