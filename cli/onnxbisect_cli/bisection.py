@@ -46,6 +46,14 @@ class SearchRequest:
     alternatives: OtherValues | None = None
 
     @property
+    def target_words(self) -> list[str]:
+        """How a command line names the backend and its options; empty for a command, which comes last."""
+        words = [] if self.backend is None else ["--backend", self.backend]
+        for key, value in self.options.items():
+            words += ["--option", f"{key}={value}"]
+        return words
+
+    @property
     def keywords(self) -> dict[str, Any]:
         """What `diagnose`, `fix` and `regress` take of it; OptionError if the compiler is missing or wrong."""
         named = self.backend if self.backend and not self.command else None

@@ -76,7 +76,7 @@ def run(request: FixRequest) -> int:
     if result.repair.left:
         model = folder / REPAIRED if result.repaired else search.model
         with spoken():
-            # The command that splits the repaired model into pieces for the NPU and for the host.
+            # The command that splits the repaired model into pieces for the host and for the NPU, and compiles these.
             repaired, search = model != request.search.model, request.search
             shapes = [
                 f"--input-shape={name}={','.join(map(str, it))}"
@@ -86,12 +86,9 @@ def run(request: FixRequest) -> int:
             values = [f"--input-value={name}={written(it)}" for name, it in search.input_values.items() if not repaired]
             known = [f"--op={op}={source}" for op, source in request.custom_ops.items()]
             known += [] if request.terms.samples is None else [f"--samples={request.terms.samples}"]
-            print(
-                _("To run what is left on the host:"),
-                clean(
-                    shlex.join(["onnx-bisect", "split", str(model), "--report", str(folder), *shapes, *values, *known])
-                ),
-            )
+            own = ["--", *search.command] if search.command else []
+            words = ["split", str(model), "--report", str(folder), *search.target_words, *shapes, *values, *known, *own]
+            print(_("To run what is left on the host:"), clean(shlex.join(["onnx-bisect", *words])))
     return _exit_code(result.repair.after)
 
 

@@ -69,9 +69,7 @@ def run(request: SearchRequest, out: Path | None, form: Format, exit_status: Exi
 
 def typed(request: SearchRequest, files: str) -> TypedCommand:
     """The words of a `run` command that other commands repeat; `files` is the report's folder, or empty."""
-    words = [] if request.backend is None else ["--backend", request.backend]
-    for key, value in request.options.items():
-        words += ["--option", f"{key}={value}"]
+    words = request.target_words
     if request.calibration is not None:  # answers are kept by samples: without them the diagnosis would begin anew
         words += ["--samples", str(request.calibration)]
     inputs = bound_inputs(request.input_shapes, request.input_values)

@@ -179,6 +179,8 @@ def table_summary(table: TableEntry) -> str:
 
 
 _OPS = 4
+#: The folder that a command names where the user named none.
+_FOLDER = "out"
 #: Ops that are not of ONNX, and that onnxruntime alone runs.
 _FUSED = "com.microsoft::"
 #: The finding that the value of an input decides a branch or a size.
@@ -272,12 +274,13 @@ def _about_culprits(document: Report, typed: TypedCommand) -> Iterator[NextStep]
         return
     named = _named(" + ".join(it["ops"][:_OPS]) for it in left)
     if "file_after" not in document:
-        split = ["onnx-bisect", "split", typed.model, *typed.inputs, "--report", typed.files or "REPORT"]
+        split = _typed("split", typed, "--report", typed.files or _FOLDER)
         yield NextStep(
             sentence=_("No rule replaces {named}; to run the rest on the NPU", named=named)
             if staying
             else _("Or, to leave {named} to the host and run the rest on the NPU", named=named),
-            command=shlex.join(split),
+            # `split` reads a report; where none was written, `run` writes it from the answers that it has
+            command=split if typed.files else f"{_typed('run', typed, '--out', _FOLDER)}; {split}",
         )
     elif len(staying) == len(looked):  # the report is that of the changed file, which `fix` writes, to be split
         yield NextStep(
