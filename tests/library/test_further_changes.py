@@ -1,6 +1,7 @@
 """A changed file that the compiler refuses for another reason is changed once more, whatever that reason is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from onnx import parser
 
 import onnx_bisect
 from onnx_bisect import Exactness, Hints, Kind, Status, Verdict
+from onnx_bisect.backend_choice import CallableBackend
+from onnxbisect_backends.contract import Description
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,11 @@ def norms(model: onnx.ModelProto) -> Verdict | None:
     return _refusal("KeyError: 'eps'", Kind.CRASH) if {"Sqrt", "ReduceMean"} <= ops else None
 
 
+def guards(model: onnx.ModelProto) -> Verdict | None:
+    found = tuple(node.name for node in model.graph.node if node.op_type == "IsNaN")
+    return _refusal("No lowering found", Kind.UNSUPPORTED, nodes=found, ops=("IsNaN",)) if found else None
+
+
 class Layered:
     """A compiler that refuses a file for the first of these reasons, and says nothing of the others."""
 
@@ -84,6 +92,9 @@ GRAPHS: dict[Layer, str] = {
         "g (float[2,3] x) => (float[2,3] y) "
         "{ r = Relu (x) a = Abs (r) n = Neg (r) t = Tanh (a) s = Sqrt (n) y = Add (t, s) }"
     ),
+    guards: (
+        "g (float[2,3] x) => (float[2,3] y) <float zero = {0}> { s = Softmax (x) i = IsNaN (s) y = Where (i, zero, s) }"
+    ),
     masks: (
         f"g (float[1,2] x) => (float[1,2] y) <float[1,2] mask = {{0, {np.finfo(np.float32).min}}}> "
         "{ m = Add (x, mask) y = Softmax (m) }"
@@ -98,7 +109,7 @@ GRAPHS: dict[Layer, str] = {
 
 
 def saved(tmp_path: Path, second: Layer) -> Path:
-    newest = 20 if second is opset else 17
+    newest = 20 if second in (opset, guards) else 17
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : {newest}]> {GRAPHS[second]}')
     for number, node in enumerate(model.graph.node):
         node.name = f"n{number}"
@@ -133,3 +144,24 @@ def test_a_repair_changes_the_changed_file(tmp_path: Path, layers: tuple[Layer, 
     assert Layered(*compiler.layers)(fixed.save(tmp_path / "fixed.onnx")).passed
     assert not fixed.document.changes
     assert compiler.calls <= (12 if rank in layers else 4)  # ranks at a boundary are measured
+
+
+class ReadsTo19(CallableBackend):
+    """A tool that reads operator set 19, and takes an input of any rank."""
+
+    def describe(self) -> Description:
+        return replace(super().describe(), newest_opset=19, boundary_known=True)
+
+
+def test_no_changed_file_is_compiled_that_has_what_was_named_in_the_one_before(tmp_path: Path) -> None:
+    """Once the operator set is read, an IsNaN is named; with a lower IR version it would be the same."""
+    compiler = Layered(opset, guards)
+    result = onnx_bisect.diagnose(saved(tmp_path, guards), backend=ReadsTo19(compiler))
+    assert result.compiles_after is not None
+    assert "against NaN" in result.compiles_after.sentence
+    assert compiler.calls == 3
+
+    compiler = Layered(opset, guards)
+    fixed = onnx_bisect.fix(saved(tmp_path, guards), backend=ReadsTo19(compiler), allow=Exactness.DOMAIN, cache=False)
+    assert fixed.compiles
+    assert compiler.calls == 3

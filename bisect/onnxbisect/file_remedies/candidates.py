@@ -194,8 +194,7 @@ def candidates(
     `model.load`.
     """
     file, found = File.of(model), list(findings)
-    ops = {op.rpartition("::")[2] for op in hints.ops}
-    nodes = [node for node in walk(file.proto.graph) if node.op_type in ops or node.name in hints.nodes]
+    nodes = _named(file.proto, hints)
     named = _as_they_are(file.proto, nodes)
     settled = settled_by(limits.probe_format)
     errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
@@ -220,11 +219,17 @@ def candidates(
         if done in made or base.issuperset(done):
             continue
         made.add(done)
-        touched = bool(named) and not named <= _as_they_are(candidate.proto, walk(candidate.proto.graph))
+        touched = bool(named) and not leaves_named(file.proto, hints, candidate.proto)
         folded = bool(hints.unfolded) and _FOLDING in done
         needed = touched or folded or not (_ids(of_errors) - base).isdisjoint(done)
         if needed or not named:
             yield replace(candidate, needed=needed)
+
+
+def leaves_named(proto: onnx.ModelProto, hints: Hints, changed: onnx.ModelProto) -> bool:
+    """Whether a changed file has everything as it is that a tool named of this one; False where it named nothing."""
+    named = _as_they_are(proto, _named(proto, hints))
+    return bool(named) and named <= _as_they_are(changed, walk(changed.graph))
 
 
 def plain(model: Model, limits: ToolLimits) -> ChangedCopy | None:
@@ -387,6 +392,12 @@ def _applied(remedy: FileRemedy, file: File, limits: ToolLimits) -> RemediedFile
     if refused and not complaint(file.proto):
         raise NotApplicable(f"onnx refuses the result: {refused}")
     return change
+
+
+def _named(proto: onnx.ModelProto, hints: Hints) -> list[onnx.NodeProto]:
+    """The nodes that a tool named, or whose op it did."""
+    ops = {op.rpartition("::")[2] for op in hints.ops}
+    return [node for node in walk(proto.graph) if node.op_type in ops or node.name in hints.nodes]
 
 
 def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Counter[Hashable]:

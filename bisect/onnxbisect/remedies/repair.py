@@ -13,6 +13,7 @@ import onnx
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.errors import ModelError
+from onnxbisect.file_remedies import leaves_named
 from onnxbisect.language import count, english
 from onnxbisect.model.order import with_unique_names
 from onnxbisect.remedies.advisor import Advisor, Struck
@@ -52,10 +53,13 @@ def try_files(
     """Try changes of the whole file in turn, with one call each, until the model compiles.
 
     Besides a change that is `needed`, the first one of those that fail alike is a base for more where `goes_on` holds:
-    then a larger one that fails alike is none, needed or not.
+    then a larger one that fails alike is none, needed or not, and one that leaves what the compiler named of the base
+    as it is there is not tried.
     """
     tried, going_on = TriedFiles[AChange](), False
     for changed in files:
+        if going_on and tried.base and tried.after and leaves_named(tried.base.proto, tried.after.hints, changed.proto):
+            continue
         proof = prover.compared(changed.proto)
         if not proof.holds:
             tell(english("{clauses}: not proven", clauses=changed.sentence))

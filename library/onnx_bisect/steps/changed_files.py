@@ -23,6 +23,7 @@ from onnxbisect.file_remedies import (
     changed_nodes,
     for_other_numbers,
     form_candidates,
+    leaves_named,
     promising,
     with_lower_ranks,
     with_newer_forms,
@@ -244,13 +245,16 @@ def compiles_after(
 
 def _tried(refused: RefusedFile, compiler: RepairCompiler) -> CompilesAfter | RefusedFile | None:
     """The first change with which the compiler accepts a file; else the file after the smallest one that it refuses for
-    the last reason that came up, or of which it computes other numbers. None if all are refused as the file was.
+    the last reason that came up, or of which it computes other numbers. None if all are refused as the file was. What
+    leaves as it is what the compiler named in that one is not tried.
     """
     tell = compiler.tell
     onward: tuple[ChangedCopy, SearchedModel] | None = None
     numeric: tuple[ChangedCopy, SearchedModel] | None = None
     for changed in refused.changes(Exactness.DOMAIN):
         change = changed.following(refused.change)
+        if onward is not None and leaves_named(onward[0].proto, onward[1].hints, change.proto):
+            continue
         tell(english("asking the compiler about the model after this: {clauses}", clauses=change.sentence))
         try:
             answer = compiler.whole(change.proto)
