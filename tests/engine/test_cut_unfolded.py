@@ -157,3 +157,17 @@ def test_an_output_that_is_an_input_after_casts_is_joined_with_another_input(tmp
     assert ends(cut(model, "a", "b", probe_format=LOSING)) == {"a_covered": "Add", "b_covered": "Add"}
     assert ends(cut(model, "b", "c", "d", probe_format=LOSING)) == {"b_covered": "Add", "c": "Exp", "d": "Cast"}
     assert ends(cut(model, "g", probe_format=LOSING)) == {"g": "Cast"}, "And would be asked about numbers"
+
+
+def test_a_boolean_input_after_casts_is_joined_too(tmp_path: Path) -> None:
+    """PyTorch's older exporter casts what it takes `|` of to bool, which it is."""
+    model = read(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["": 17]>
+        g (bool[2] z) => (bool[2] y) {
+          a = Not(z)  b = Cast<to = 9>(a)  c = Cast<to = 1>(a)  d = Cast<to = 9>(c)
+          y = Or(b, d)
+        }""",
+    )
+
+    assert ends(cut(model, "b", "c", "d", probe_format=LOSING)) == {"b_covered": "And", "d_covered": "And"}

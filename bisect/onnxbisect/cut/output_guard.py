@@ -196,11 +196,12 @@ def _from_sizes(graph: onnx.GraphProto, constant: Collection[str]) -> set[str]:
 
 
 def _only_cast(graph: onnx.GraphProto) -> set[str]:
-    """The graph's inputs after Casts and nothing else; those to bool left out, since And takes no other numbers."""
-    entering = {value.name for value in graph.input}
+    """The graph's inputs after Casts and nothing else; numbers cast to bool left out, since And takes no others."""
+    root = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     cast: set[str] = set()
     for node in graph.node:
-        if _is_one(node, ("Cast",)) and node.input[0] in entering | cast:
-            cast.update(node.output)
+        if _is_one(node, ("Cast",)) and node.input[0] in root:
+            root[node.output[0]] = root[node.input[0]]
+            cast.add(node.output[0])
     bools = {value.name for value in graph.output if value.type.tensor_type.elem_type == TensorProto.BOOL}
-    return cast - bools
+    return {name for name in cast if name not in bools or root[name] == TensorProto.BOOL}
