@@ -46,6 +46,7 @@ PATTERNS: tuple[Pattern, ...] = (
     # tpuc-opt, in either step; its final message comes after these
     pattern(r"error: type of return operand \d+ \(.*\) doesn't match function result type", Kind.ERROR),
     pattern(rf"error: {_PLACE}: 'top\.\w+' op .*"),
+    pattern(rf"error: {_PLACE}: operand #\d+ does not dominate this use", Kind.ERROR),
     pattern(r"error: (?:.*: )?failed to legalize operation '\w+\.\w+'.*"),
     pattern(rf'^[^"\n]*"top\.\w+"\(.*{_PLACE}\n+unimplemented tpu dialect!'),
     pattern(r"^unimplemented tpu dialect!"),
