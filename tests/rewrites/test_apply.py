@@ -132,6 +132,33 @@ def test_replacements_carry_the_source_line_and_a_name_that_tells_where_they_com
     assert new[-1].output == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "op", "shapes", "attributes"),
+    [
+        ("einsum-matmul", "Einsum", {"w": (3, 2), "x": (2, 5)}, {"equation": "oi,ij->oj"}),
+        ("einsum-matmul", "Einsum", {"x": (4, 2), "w": (2, 5)}, {"equation": "ij,jk->ki"}),
+        ("matmul-sum", "MatMul", {"x": (4, 2), "w": (2, 5)}, {}),
+        ("matmul-sum", "MatMul", {"w": (4, 2), "x": (2, 5)}, {}),
+    ],
+)
+def test_a_weight_is_reshaped_and_transposed_beforehand(
+    rule: str, op: str, shapes: dict[str, tuple[int, ...]], attributes: dict[str, str]
+) -> None:
+    """TPU-MLIR has no operand for the input of a Reshape that is a weight."""
+    node = helper.make_node(op, list(shapes), ["y"], name="n", **attributes)
+    weight = numpy_helper.from_array(np.arange(np.prod(shapes["w"]), dtype=np.float32).reshape(shapes["w"]), "w")
+    values = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in shapes.items()}
+    end = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
+    graph = helper.make_graph([node], "g", [values["x"]], [end], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    graph = apply(model, {"n": RULES[rule]}).graph
+
+    weights = {tensor.name for tensor in graph.initializer}
+    assert not [it for it in graph.node if it.op_type in ("Reshape", "Transpose") and it.input[0] in weights]
+    assert "w" not in weights or any("w" in it.input for it in graph.node)
+
+
 def test_new_names_are_new() -> None:
     model = chain()
     model.graph.node[1].name = "first/abs-relu/Relu_0"

@@ -44,6 +44,7 @@ class Site:
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: list[TensorProto] = []
+        self._added: dict[str, np.ndarray] = {}
         self._opsets: dict[str, int] = {}
 
     # Reading
@@ -218,7 +219,12 @@ class Site:
     def constant(self, array: np.ndarray) -> str:
         """Add a constant; returns its name."""
         name = f"{self._prefix}constant_{len(self._initializers) + len(self._nodes)}"
+        self._added[name] = array
         return self.constant_tensor(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+
+    def held(self, tensor: str) -> np.ndarray | None:
+        """The value of a constant, be it one that the rule added; None for any other tensor."""
+        return self._added[tensor] if tensor in self._added else self.facts.value(tensor)
 
     def constant_tensor(self, tensor: TensorProto) -> str:
         """Add a constant that has a name; returns the name."""
@@ -284,14 +290,21 @@ _OTHER_REDUCTION_INPUT = 18
 
 
 def reshape(at: Site, tensor: str, shape: Sequence[int]) -> str:
-    """Reshape to fixed dimensions. A dimension of 0 would copy the input's, so empty tensors are refused."""
+    """Reshape to fixed dimensions. A dimension of 0 would copy the input's, so empty tensors are refused.
+
+    A constant is reshaped here, since compilers may take no Reshape of a weight.
+    """
     at.demand(0 not in shape, "a tensor is empty")
-    return at.op("Reshape", tensor, at.integers(shape))
+    held = at.held(tensor)
+    return at.op("Reshape", tensor, at.integers(shape)) if held is None else at.constant(held.reshape(shape))
 
 
 def transpose(at: Site, tensor: str, perm: Sequence[int]) -> str:
-    """Permute axes; no node if the permutation is the identity."""
-    return tensor if list(perm) == sorted(perm) else at.op("Transpose", tensor, perm=list(perm))
+    """Permute axes, those of a constant here; no node if the permutation is the identity."""
+    if list(perm) == sorted(perm):
+        return tensor
+    held = at.held(tensor)
+    return at.op("Transpose", tensor, perm=list(perm)) if held is None else at.constant(held.transpose(perm))
 
 
 def slice_axis(at: Site, tensor: str, axis: int, start: int, end: int, step: int = 1) -> str:

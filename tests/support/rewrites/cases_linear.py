@@ -49,7 +49,9 @@ def _einsum(draw: DrawFn, equation: str) -> Instance:
     operands = [floats(draw, [size[letter] for letter in term], edges=EDGES) for term in terms]
     magnitudes = np.einsum(equation, *[np.abs(operand.astype(np.float64)) for operand in operands])
     products = prod(size[letter] for letter in {*"".join(terms)})
-    return node("Einsum", *operands, equation=equation, opset=opset(draw, 12, 17), scale=magnitudes * (products + 2))
+    stored = draw(st.integers(-1, len(operands) - 1))
+    given = [Constant(it) if number == stored else it for number, it in enumerate(operands)]
+    return node("Einsum", *given, equation=equation, opset=opset(draw, 12, 17), scale=magnitudes * (products + 2))
 
 
 def _of_one(draw: DrawFn, *equations: str) -> Instance:
