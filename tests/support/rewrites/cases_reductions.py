@@ -40,13 +40,15 @@ def _reduce(
     most: int = 4,
     finite: bool = False,
     keepdims: int | None = None,
+    opsets: tuple[int, ...] = OPSETS,
+    edges: tuple[float, ...] = TAME,
 ) -> Instance:
-    x = floats(draw, shape(draw, rank, most), edges=FINITE if finite else TAME)
+    x = floats(draw, shape(draw, rank, most), edges=FINITE if finite else edges)
     if axes is None and (least > 1 or draw(st.booleans())):
         count = draw(st.integers(least, x.ndim))
         axes = [axis - draw(st.sampled_from([0, x.ndim])) for axis in draw(st.permutations(range(x.ndim)))[:count]]
     keep = draw(st.integers(0, 1)) if keepdims is None else keepdims
-    return reduction(op, x, axes, keepdims=keep, version=opset(draw, *OPSETS), scale=of_terms(x, axes, keep, term))
+    return reduction(op, x, axes, keepdims=keep, version=opset(draw, *opsets), scale=of_terms(x, axes, keep, term))
 
 
 def of_terms(
@@ -84,6 +86,14 @@ def _(draw: DrawFn) -> Instance:
     instance = _reduce(draw, "ReduceLogSumExp", finite=True)
     x = instance.feeds["x0"]
     return Instance(instance.model, instance.feeds, np.abs(x).max() + x.size)
+
+
+@case("reducelogsumexp-where", _half("ReduceLogSumExp"))
+def _(draw: DrawFn) -> Instance:
+    edges = draw(st.sampled_from([(*FINITE, np.inf, -np.inf), (0.0, 1.0, np.nan)]))
+    instance = _reduce(draw, "ReduceLogSumExp", opsets=OPSETS[1:], edges=edges)
+    x = instance.feeds["x0"]
+    return Instance(instance.model, instance.feeds, np.abs(x[np.isfinite(x)]).max(initial=0) + x.size)
 
 
 @case("reducelogsum-parts", _half("ReduceLogSum"))

@@ -1,5 +1,6 @@
 """Sums, means, extremes, norms, products and Softmax along axes, by one another and by plainer arithmetic."""
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -176,11 +177,14 @@ def reducesumsquare_parts(at: Site) -> str:
     return reduce(at, "ReduceSum", at.op("Mul", x, x), axes, keepdims=keepdims)
 
 
+_OF_TERMS_EXP = Bound(epsilons=4, of="the output, its logarithm's largest part and the number of terms together")
+
+
 @pytorch("m = x.amax(dim, True); m + (x - m).exp().sum(dim, True).log() instead of x.logsumexp(dim, True)")
 @rule(
     "ReduceLogSumExp -> ReduceMax Sub Exp ReduceSum Log Add Reshape",
     Exactness.DOMAIN,
-    Bound(epsilons=4, of="the output, its logarithm's largest part and the number of terms together"),
+    _OF_TERMS_EXP,
     domain=FINITE,
     rank=11,
     source=operator("ReduceLogSumExp"),
@@ -188,9 +192,28 @@ def reducesumsquare_parts(at: Site) -> str:
 def reducelogsumexp_parts(at: Site) -> str:
     """The largest value plus the logarithm of the sum of exponentials relative to it."""
     x, axes, keepdims = reduced(at)
+    return _log_of_exponentials(at, reduce(at, "ReduceMax", x, axes, keepdims=True), axes, keepdims=keepdims)
+
+
+@pytorch("m = x.amax(dim, True); m = m.where(m.abs() < inf, 0); m + (x - m).exp().sum(dim, True).log()")
+@rule(
+    "ReduceLogSumExp -> ReduceMax Abs Less Where Sub Exp ReduceSum Log Add Reshape",
+    Exactness.ROUNDING,
+    replace(_OF_TERMS_EXP, note="NaN beside infinity makes NaN, as ONNX defines it"),
+    rank=11,
+    source=operator("ReduceLogSumExp"),
+)
+def reducelogsumexp_where(at: Site) -> str:
+    """The largest value, or 0 if it is infinite, plus the logarithm of the sum of exponentials relative to it."""
+    x, axes, keepdims = reduced(at)
     largest = reduce(at, "ReduceMax", x, axes, keepdims=True)
-    total = reduce(at, "ReduceSum", at.op("Exp", at.op("Sub", x, largest)), axes, keepdims=True)
-    result = at.op("Add", at.op("Log", total), largest)
+    finite = at.op("Less", at.op("Abs", largest), at.scalar(np.inf))
+    return _log_of_exponentials(at, at.op("Where", finite, largest, at.scalar(0)), axes, keepdims=keepdims)
+
+
+def _log_of_exponentials(at: Site, base: str, axes: tuple[int, ...], *, keepdims: bool) -> str:
+    total = reduce(at, "ReduceSum", at.op("Exp", at.op("Sub", at.input(0), base)), axes, keepdims=True)
+    result = at.op("Add", at.op("Log", total), base)
     return result if keepdims else reshape(at, result, at.output_shape())
 
 
