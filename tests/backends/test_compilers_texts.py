@@ -29,7 +29,7 @@ PATTERNS: dict[str, Sequence[Pattern]] = {
 }
 
 #: Texts of failures at the last count. One more is good news; one less is a text that nobody reads any longer.
-FAILURES = 184
+FAILURES = 185
 
 
 def cases(key: str) -> list[Any]:

@@ -29,7 +29,8 @@ PATTERNS: tuple[Pattern, ...] = (
     pattern(r"The input shape \[.*\] of '(?P<tensor>.*?)' is not support!", Kind.INVALID),
     pattern(FOLDED.pattern, Kind.INVALID),
     pattern(r"Not Support Dtype: \d+\. please check precision!", Kind.CRASH),
-    pattern(r"Invalid rank for input: (?P<tensor>\S+) Got: \d+ Expected: \d+", Kind.ERROR),
+    pattern(rf"Invalid rank for input: (?P<tensor>\S+?){_SUFFIX} Got: \d+ Expected: \d+", Kind.ERROR),
+    pattern(rf"Got invalid dimensions for input: (?P<tensor>\S+?){_SUFFIX} for the following indices", Kind.ERROR),
     pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), ", Kind.ERROR),
     # it folds constants by onnxruntime, in a graph of its own ops
     pattern(
