@@ -29,7 +29,7 @@ PATTERNS: dict[str, Sequence[Pattern]] = {
 }
 
 #: Texts of failures at the last count. One more is good news; one less is a text that nobody reads any longer.
-FAILURES = 185
+FAILURES = 186
 
 
 def cases(key: str) -> list[Any]:

@@ -38,6 +38,9 @@ PATTERNS: tuple[Pattern, ...] = (
         Kind.ERROR,
     ),
     pattern(rf"Node \((?P<node>.*?){_SUFFIX}\) Op \(\w+\) \[\w+\].*", Kind.ERROR),
+    pattern(
+        rf"Could not find an implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>.*?){_SUFFIX}'", Kind.ERROR
+    ),
     pattern(r"Can not find tensor value info for '(?P<tensor>.*?)'!", Kind.ERROR),
     pattern(r"_UFuncNoLoopError: ufunc '\w+' did not contain a loop", Kind.ERROR),
     pattern(r"inputs or 'outputs' must be set!", Kind.ERROR),
