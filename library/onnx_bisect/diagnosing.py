@@ -25,6 +25,7 @@ from onnxbisect.diagnosis import Alternative, CompilesAfter
 from onnxbisect.drawing import model_explorer
 from onnxbisect.drawing.graph import network_of
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
+from onnxbisect.language import english
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.remedies.advisor import replacements
@@ -222,21 +223,26 @@ class _FileSearch:
     ) -> CompilesAfter | GoesOn | None:
         """The change after which the whole model compiles, or another reason shows (`changed_files.compiles_after`).
 
-        Its compiler calls are added to those of `driver`; without `changes` none is made.
+        Its compiler calls are added to those of `driver`; without `changes` none is made. They take at most half of the
+        seconds that are left: a whole model that compiles for long must not leave nothing for the search of its parts.
         """
         whole = SearchedModel(job=context.job(ended.diagnosis, ended.records, ended.stats))
         if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
             return None
         searching, samples = self.searching, self.samples
+        searches = Searches(searching.quiet, samples, driver.budget_left.half)
 
         def with_options(model: LoadedModel, _: Mapping[str, str], backend: contract.Backend) -> SearchedModel:
-            other = replace(searching.quiet, backend=backend)
-            return Searches(other, samples, driver.budget_left)(model, piece=False, whole=True)
+            found = Searches(replace(searching.quiet, backend=backend), samples, searches.left)(
+                model, piece=False, whole=True
+            )
+            searches.spend(found.job.stats.compiler_calls)
+            return found
 
         with working_folder() as folder:
             compiler = RepairCompiler(
                 loaded=context.loaded,
-                search=Searches(searching.quiet, samples, driver.budget_left),
+                search=searches,
                 context_of=lambda loaded, piece: search_context(
                     loaded, searching.backend, None if piece else samples, piece=piece
                 ),
@@ -245,6 +251,10 @@ class _FileSearch:
                 tell=lambda sentence: searching.progress(Note(sentence=sentence)),
             )
             found = compiles_after(whole, context, compiler, changes=changes)
+        if searches.left.seconds == 0:
+            searching.progress(
+                Note(sentence=english("no answer in half of the time that was left; searching the parts"))
+            )
         driver.spend(compiler.calls, compiler.seconds)
         return found
 

@@ -47,6 +47,11 @@ class Budget:
             seconds=None if self.seconds is None else max(0.0, self.seconds - seconds),
         )
 
+    @property
+    def half(self) -> "Budget":
+        """The same with half of the seconds."""
+        return Budget(calls=self.calls, seconds=None if self.seconds is None else self.seconds / 2)
+
     def within(self, calls: int | None) -> "Budget":
         """The same with at most so many calls."""
         return Budget(

@@ -138,7 +138,8 @@ def fix(
             return answers
 
         def with_options(model: LoadedModel, _: Mapping[str, str], backend: contract.Backend) -> SearchedModel:
-            found = Searches(replace(searching, backend=backend), calibration_path, searches.left)(
+            # an option may make a compile long: the rest of the time is for the repair without it
+            found = Searches(replace(searching, backend=backend), calibration_path, searches.left.half)(
                 model, piece=False, whole=True
             )
             searches.spend(found.job.stats.compiler_calls)

@@ -554,3 +554,28 @@ def test_what_a_compiler_refuses_besides_constant_nodes_is_found_in_the_file_wit
     result = onnx_bisect.diagnose(_arranged(tmp_path), backend=compiles)
     assert "1 Constant node turned into initializers" in result.report["file_after"]
     assert [it.ops for it in result.culprits] == [("Add",)]
+
+
+@pytest.mark.long
+def test_a_changed_file_that_compiles_for_long_leaves_time_for_the_search(tmp_path: Path) -> None:
+    """As a form of a detector whose compile by RKNN takes longer than the whole budget."""
+    script = tmp_path / "slow.py"
+    script.write_text(
+        "import sys, time, onnx\n"
+        "model = onnx.load(sys.argv[1])\n"
+        "ops = {node.op_type for node in model.graph.node}\n"
+        "if model.ir_version < 10:\n    time.sleep(120)\n"
+        "if 'Tanh' in ops:\n    sys.exit('The file is of a version that is not read.')\n"
+    )
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[2,3] x) => (float[2,3] y) '
+        "{ a = Relu (x) b = Tanh (a) y = Abs (b) }"
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    found = onnx_bisect.diagnose(
+        tmp_path / "model.onnx",
+        backend=CommandBackend([sys.executable, str(script), "{model}"]),
+        budget_seconds=30,
+    )
+    assert [it.ops for it in found.culprits] == [("Tanh",)]
+    assert found.report["certificate"]["status"] == "proven"
