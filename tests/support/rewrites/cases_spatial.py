@@ -325,7 +325,9 @@ def _gridsample(draw: DrawFn, modes: list[str], paddings: list[str]) -> Instance
     padding, corners = draw(st.sampled_from(paddings)), draw(st.integers(0, 1))
     least = 1 + (padding == "reflection" and corners)  # one pixel between aligned corners has no inside
     sizes = [draw(st.integers(least, 4)) for _ in range(spatial)]
-    image = floats(draw, (batch, draw(st.integers(1, 4)), *sizes), edges=(0.0, -0.0, 1e4, np.inf))
+    # where a place is reflected onto a pixel, rounding decides whether the next one has a weight: infinity, or NaN
+    infinite = () if padding == "reflection" else (np.inf,)
+    image = floats(draw, (batch, draw(st.integers(1, 4)), *sizes), edges=(0.0, -0.0, 1e4, *infinite))
     edges = (-1.0, 1.0, 0.0, 0.5, -3.0, 900.0, -900.0)
     points = floats(draw, (batch, *shape(draw, spatial, spatial), spatial), spread=0.8, edges=edges)
     # volumes are sampled from operator set 20 on, where the modes have other names
