@@ -204,11 +204,15 @@ class _Scatter:
         rows, updates = reshape(at, at.input(0), [count, inner]), reshape(at, at.input(2), [places, inner])
         return cls(rows, [count, inner], 0, place, [places, 1], updates)
 
+    def _along(self, at: Site) -> str:
+        """The numbers of the places along the axis, in a shape that broadcasts with the data."""
+        behind = [1] * (len(self.shape) - self.axis - 1)
+        return at.constant(np.arange(self.shape[self.axis], dtype=np.int64).reshape([-1, *behind]))
+
     def one_after_the_other(self, at: Site) -> str:
         """The data with the updates of each place along the axis written where the axis is at the place."""
-        size, axis, count = self.shape[self.axis], self.axis, self.dims[self.axis]
+        axis, count, along = self.axis, self.dims[self.axis], self._along(at)
         at.demand(0 < count <= MOST_SLICES, f"more than {MOST_SLICES} places")
-        along = at.constant(np.arange(size, dtype=np.int64).reshape([size, *[1] * (len(self.shape) - axis - 1)]))
         result = self.data
         for number in range(count):
             one, value = (slice_axis(at, it, axis, number, number + 1) for it in (self.place, self.updates))
@@ -219,9 +223,8 @@ class _Scatter:
         """The data combined with all updates at once: each is in an own layer, beside what changes nothing."""
         how = at.attribute("reduction", "none")
         at.demand(how in kinds, f"reduction is {how}")
-        size, axis, count = self.shape[self.axis], self.axis, self.dims[self.axis]
+        axis, count, along = self.axis, self.dims[self.axis], self._along(at)
         at.demand(0 < prod(self.shape) * count <= MOST_PLACES, "there are too many places, or none")
-        along = at.constant(np.arange(size, dtype=np.int64).reshape([size, *[1] * (len(self.shape) - axis - 1)]))
         width = [count if number == axis else dim for number, dim in enumerate(self.shape)]
         place, updates = (
             reshape(at, it, [*dims[: axis + 1], 1, *dims[axis + 1 :]])
