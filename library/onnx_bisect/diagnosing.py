@@ -251,10 +251,9 @@ class _FileSearch:
                 tell=lambda sentence: searching.progress(Note(sentence=sentence)),
             )
             found = compiles_after(whole, context, compiler, changes=changes)
-        if searches.left.seconds == 0:
-            searching.progress(
-                Note(sentence=english("no answer in half of the time that was left; searching the parts"))
-            )
+        if found is None and searches.left.seconds == 0:
+            sentence = english("half of the time that was left went to changed files; searching the parts")
+            searching.progress(Note(sentence=sentence))
         driver.spend(compiler.calls, compiler.seconds)
         return found
 
