@@ -171,13 +171,36 @@ def _with_a_constant(graph: onnx.GraphProto) -> None:
     graph.node.insert(0, two)
 
 
+def _with_an_op_of_constants(graph: onnx.GraphProto) -> None:
+    graph.initializer.append(helper.make_tensor("angle", TensorProto.FLOAT, [1], [0.5]))
+    graph.node[1].CopyFrom(helper.make_node("Mul", ["t1", "factor"], ["t2"], name="n1"))
+    graph.node.insert(0, helper.make_node("Cos", ["angle"], ["factor"], name="cos"))
+
+
+def _with_an_unread_output(graph: onnx.GraphProto) -> None:
+    graph.node[1].CopyFrom(helper.make_node("Dropout", ["t1"], ["t2", "mask"], name="n1"))
+
+
+def _with_a_newer_op(graph: onnx.GraphProto) -> None:
+    graph.node[1].CopyFrom(helper.make_node("HardSwish", ["t1"], ["t2"], name="n1"))
+
+
+def _with_doubles(graph: onnx.GraphProto) -> None:
+    graph.node[1].CopyFrom(helper.make_node("Cast", ["double"], ["t2"], name="n1", to=TensorProto.FLOAT))
+    graph.node.insert(1, helper.make_node("Cast", ["t1"], ["double"], name="cast", to=TensorProto.DOUBLE))
+
+
 @pytest.mark.parametrize(
     ("change", "op", "opset"),
     [
         (_with_an_if, "If", 17),
         (_with_a_sum_of_axes, "ReduceMean", 18),
         (_with_an_empty_output, "Dropout", 17),
+        (_with_an_unread_output, "Dropout", 17),
         (_with_a_constant, "Constant", 17),
+        (_with_an_op_of_constants, "Cos", 17),
+        (_with_a_newer_op, "HardSwish", 13),
+        (_with_doubles, "Cast", 17),
     ],
 )
 def test_an_op_that_a_change_answers_is_not_searched_for(
@@ -191,9 +214,12 @@ def test_an_op_that_a_change_answers_is_not_searched_for(
     onnx.save(model, path)
 
     def naming(probe: Path) -> Verdict:
-        nodes = onnx.load(probe).graph.node
-        form = [it.op_type for it in nodes if it.op_type in ("If", "Constant") or "" in it.output]
+        model = onnx.load(probe)
+        nodes, version = model.graph.node, model.opset_import[0].version
+        form = [it.op_type for it in nodes if it.op_type in ("If", "Constant", "Cos") or len(it.output) > 1]
         form += [it.op_type for it in nodes if it.op_type == "ReduceMean" and len(it.input) > 1]
+        form += [it.op_type for it in nodes if it.op_type == "HardSwish" and version < 14]
+        form += [it.op_type for it in nodes if it.op_type == "Cast" and it.attribute[0].i == TensorProto.DOUBLE]
         refused = form or [it.op_type for it in nodes if it.op_type == "Abs"]
         if not refused:
             return Verdict(status=Status.PASS)

@@ -38,18 +38,26 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _ORDER = list(Exactness)
-#: Changes after which a tool judges nodes anew that it may have named: of the version, of what holds them, and of how
-#: they are written. Others take away what is refused.
+#: Changes after which a tool judges nodes anew that it may have named: of the version, of what holds them, of what they
+#: read and how they are written. Others take away what is refused.
 _JUDGED_ANEW = frozenset(
     {
         "lower-opset",
         "raise-opset",
+        "declare-opset-of-ops",
         "lower-ir-version",
         "axes-to-attributes",
         "inline-functions",
         "resolve-control-flow",
         "sequences-to-tensors",
+        "fold-constants",
+        "densify",
         "drop-empty-outputs",
+        "drop-unread-outputs",
+        "drop-empty-tensors",
+        "batch-pools",
+        "floats-in-float32",
+        "unsigned-to-signed",
         "write-defaults",
         "omit-reduction",
         "constants-to-initializers",
