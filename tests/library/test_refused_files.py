@@ -30,7 +30,7 @@ def test_each_change_starts_from_the_refused_file_and_not_from_the_one_asked_las
 
     loaded = LoadedModel(tmp_path / "first.onnx", {})
     compiler = RepairCompiler(loaded=loaded, search=cast(Any, None), context_of=context_of, folder=folder)
-    file = RefusedFile(context=context_of(loaded, False), said=cast(Any, SimpleNamespace(failure="")))
+    file = RefusedFile(context=context_of(loaded, False), said=cast(Any, SimpleNamespace(reason=None)))
     after = file.after(ChangedCopy(proto=refused, applied=(), declined=()), cast(Any, None), compiler)
     compiler.read(other)
     assert original(after.context.loaded.model).graph.node[0].op_type == "Relu"

@@ -20,7 +20,7 @@ from onnxbisect.remedies import OrtProver, Samples, SearchedModel, TriedFiles, p
 from onnxbisect.rewrites import Exactness, Rule, candidates, installed, pytorch, rule
 from onnxbisect.rewrites.rule import Bound
 from onnxbisect.rewrites.site import Site
-from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from support.examples import examples
 from support.remedies.simulated import UNARY, Refuses, SimulatedCompiler, graph, is_refused, refusing, repaired
 
@@ -456,6 +456,7 @@ def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path)
     [
         (("rank", "rank"), 0),  # nothing more came of the larger change, and `run` searched in the smaller one
         (("rank", "size"), 1),
+        (("refused: Abs", "refused: LeakyRelu"), 1),  # in the same words, and of another op
         (("opset", "opset"), 1),  # as the file itself: what most compilers refuse is changed all the same
     ],
 )
@@ -467,7 +468,9 @@ def test_the_smallest_change_that_brings_another_reason_is_gone_on_with(
         said: Iterator[str] = field(default_factory=lambda: iter(said))
 
         def whole(self, model: onnx.ModelProto) -> SearchedModel:
-            failed = Verdict(status=Status.FAIL, kind=Kind.ERROR, message="", fingerprint=next(self.said))
+            words, _, op = next(self.said).partition(": ")
+            hints = Hints(ops=(op,) if op else ())
+            failed = Verdict(status=Status.FAIL, kind=Kind.ERROR, message="", fingerprint=words, hints=hints)
             found = super().whole(model)
             probes = tuple(replace(it, verdict=failed) for it in found.job.probes)
             return replace(found, job=replace(found.job, probes=probes))
@@ -475,8 +478,8 @@ def test_the_smallest_change_that_brings_another_reason_is_gone_on_with(
     model = chain("Relu", "Abs")
     before = compiler(tmp_path, "Abs").whole(model)
     prover = OrtProver(model, TensorFacts.of(before.model), lambda: random_samples(model), folder=tmp_path)
-    files = [Changed(model, "small"), Changed(model, "large")]
-    asked = Compiler(folder=tmp_path, refuses=refusing("Abs"))
+    files = [Changed(model, "small"), Changed(chain("Relu", "LeakyRelu"), "large")]
+    asked = Compiler(folder=tmp_path, refuses=refusing("Abs", "LeakyRelu"))
     tried = try_files(before, files, asked, prover, goes_on=lambda changed, after: after.failure != "opset")
     assert tried.base is files[base]
 

@@ -88,6 +88,11 @@ class SearchedModel:
         return whole.fingerprint or fingerprint(whole.message)
 
     @property
+    def reason(self) -> Hashable:
+        """The failure with what the log names: of one op after the other a tool may say the same. None without one."""
+        return (self.failure, frozenset(self.hints.ops), frozenset(self.hints.nodes)) if self.failure else None
+
+    @property
     def unanswered(self) -> str:
         """Why there is no answer about the whole model, such as a time limit; empty where there is one."""
         whole = self._whole

@@ -71,7 +71,7 @@ def try_files(
             return TriedFiles(repair=made)
         if after.stopped:
             return TriedFiles(repair=Repair(before=before, after=before, stopped=True))
-        alike = tried.after is not None and tried.after.failure == after.failure
+        alike = tried.after is not None and tried.after.reason == after.reason
         if going_on and alike:
             continue
         goes = goes_on(changed, after)

@@ -5,7 +5,7 @@ Options that the compiler itself names where it fails are tried before the file 
 The caller provides the searches (`RepairCompiler.search`): the library uses threads, the service workers.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -132,7 +132,7 @@ class RefusedFile:
     context: SearchContext
     said: SearchedModel
     change: ChangedCopy | None = None
-    reasons: frozenset[str] = frozenset({""})
+    reasons: frozenset[Hashable] = frozenset()
     tried: set[frozenset[str]] = field(default_factory=set)
 
     def changes(self, allow: Exactness) -> Iterator[ChangedCopy]:
@@ -155,7 +155,8 @@ class RefusedFile:
 
     def another_reason(self, said: SearchedModel) -> bool:
         """Whether a changed file is refused for a reason that did not come up yet; after so many, no more are new."""
-        return said.failure not in self.reasons | {self.said.failure} and len(self.reasons) <= _MOST_REASONS
+        known = self.reasons | {self.said.reason, None}
+        return said.reason not in known and len(self.reasons) < _MOST_REASONS
 
     def goes_on(self, change: ChangedCopy, said: SearchedModel) -> bool:
         """Whether what the compiler says of this file may hide what it says of the changed one: it names nothing of the
@@ -178,7 +179,7 @@ class RefusedFile:
         folder, first = Path(mkdtemp(dir=compiler.folder)), compiler.loaded
         copy_data(first.model.proto, first.model.path.parent, folder)
         context = compiler.context_of(changed_model(first, change.proto, folder / REPAIRED), False)
-        return replace(self, context=context, said=said, change=change, reasons=self.reasons | {self.said.failure})
+        return replace(self, context=context, said=said, change=change, reasons=self.reasons | {self.said.reason})
 
 
 def changed_for_culprits(
@@ -277,7 +278,7 @@ def _tried(refused: RefusedFile, compiler: RepairCompiler) -> CompilesAfter | Re
             numeric = change, answer
         if answer.stopped:
             break
-        alike = onward is not None and answer.failure == onward[1].failure
+        alike = onward is not None and answer.reason == onward[1].reason
         if refused.goes_on(change, answer) and not alike:
             onward = change, answer
     found = numeric or onward
