@@ -432,6 +432,32 @@ def test_advice_that_a_remedy_follows_names_the_command_and_the_file(tmp_path: P
     assert "`onnx-bisect fix 'my net.onnx'`" in finding.fix
 
 
+@pytest.mark.parametrize(
+    ("id_", "proto"),
+    [
+        ("data-dependent-shape-op", plain("y = NonZero(x)", out="int64[2,N]")),
+        ("data-dependent-shape-op", parse("g (float[1,3] x, int64[2] s) => (float[N,3] y) { y = Expand(x, s) }")),
+        (
+            "data-dependent-shape-op",
+            parse("g (float[9] x, int64[1] e) => (float[N] y) <int64[1] b = {0}> { y = Slice(x, b, e) }"),
+        ),
+        ("non-constant-weights", parse(CONV.replace("WEIGHT", ", float[1,1,1,1] w"))),
+        ("non-constant-weights", plain("w = Transpose(x)  y = Gemm(x, w)", out="float[2,2]")),
+    ],
+)
+def test_no_command_is_named_for_what_depends_on_the_values_of_inputs(id_, proto, tmp_path) -> None:
+    """Folding was promised, which needs constants."""
+    finding = findings(proto, tmp_path)[id_]
+    assert "onnx-bisect fix" not in finding.fix
+    assert not finding.remedy
+
+
+def test_folding_is_promised_where_sizes_may_yet_be_bound(tmp_path) -> None:
+    proto = plain("s = Shape(x)  y = Reshape(x, s)", "float[N,3]", "float[N,3]")
+    assert findings(proto, tmp_path)["data-dependent-shape-op"].remedy == "fold-constants"
+    assert "data-dependent-shape-op" not in findings(proto, tmp_path, x=[2, 3])
+
+
 def test_a_loop_whose_condition_is_made_of_itself_is_described(tmp_path: Path) -> None:
     """Identities that lead in a circle, as in a damaged file, were followed for ever."""
     body = "body = b (int64 i, bool c, float[2,3] a) => (bool co, float[2,3] ao) { co, c = Identity(c) ao = Relu(a) }"

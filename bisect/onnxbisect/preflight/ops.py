@@ -182,6 +182,7 @@ def non_constant_weights(subject: InspectedModel) -> CheckResult | None:
         nodes=nodes,
         tensors=unique(name for weights in found.values() for name in weights),
         detail=english("{nodes} with computed weights", nodes=count(len(nodes), "node")),
+        remediable=subject.foldable,
     )
 
 

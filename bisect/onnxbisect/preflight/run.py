@@ -103,7 +103,7 @@ def preflight(model: Model, limits: ToolLimits | None = None, record: OpRecord |
         seen = check.find(subject)
         if seen is None:
             continue
-        severity, why = check.severity, [check.why]
+        severity, why, remedy = check.severity, [check.why], check.remedy if seen.remediable else ""
         if check.seen:
             why.append(english("Seen: {said}", said=check.seen))
         if limits and limits.tool in check.taken_by:
@@ -117,8 +117,8 @@ def preflight(model: Model, limits: ToolLimits | None = None, record: OpRecord |
                 tensors=seen.tensors,
                 detail=seen.detail,
                 why=" ".join([*(f"{it.rstrip('.')}." for it in why[:-1]), why[-1]]),
-                fix=check.fix + (does if check.remedy else ""),
-                remedy=check.remedy,
+                fix=check.fix + (does if remedy else ""),
+                remedy=remedy,
             )
         )
     if record is not None:

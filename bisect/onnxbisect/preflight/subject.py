@@ -18,11 +18,12 @@ from onnxbisect.model.scopes import Call, call_of, constant_names, domain_of, fu
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The result of a check: names in model order, and a phrase with the details."""
+    """The result of a check: names in model order, a phrase with the details, and whether its remedy may help."""
 
     nodes: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
     detail: str
+    remediable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,11 @@ class InspectedModel:
         """Tensors that do not depend on the model's inputs."""
         made = {node.output[0] for node in self.graph.node if is_constant(node)}
         return frozenset(constant_names(self.graph) | made | self.model.known.keys())
+
+    @property
+    def foldable(self) -> bool:
+        """Whether more tensors may become constants; with every input bound, all of them are known already."""
+        return bool(self.model.unbound)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:

@@ -172,7 +172,9 @@ def dynamic_internal_dim(subject: InspectedModel) -> CheckResult | None:
     names = tuple(n for n in subject.activations if n not in explained and None in (subject.dims(n) or ()))
     return (
         CheckResult(
-            tensors=names, detail=english("{tensors} with an unknown size", tensors=count(len(names), "tensor"))
+            tensors=names,
+            detail=english("{tensors} with an unknown size", tensors=count(len(names), "tensor")),
+            remediable=False,
         )
         if names
         else None
@@ -206,7 +208,11 @@ def data_dependent_shape_op(subject: InspectedModel) -> CheckResult | None:
     }
     nodes = tuple(node.name for node in subject.nodes if node.name in counting or node.name in slots)
     ops = unique(node.op_type for node in subject.nodes if node.name in counting or node.name in slots)
-    return CheckResult(nodes=nodes, tensors=subject.model.data_dependent, detail=shortened(ops)) if nodes else None
+    if not nodes:
+        return None
+    return CheckResult(
+        nodes=nodes, tensors=subject.model.data_dependent, detail=shortened(ops), remediable=subject.foldable
+    )
 
 
 def zero_size_dim(subject: InspectedModel) -> CheckResult | None:
