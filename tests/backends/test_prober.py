@@ -409,6 +409,17 @@ class TestValidity:
         assert objection.startswith("onnx.checker refuses this cut")
         assert Validity(tmp_path / "probe.onnx", 7).objection(2, tmp_path / "probe.onnx") is None
 
+    @pytest.mark.parametrize(("unit", "end"), [(0, "output 'a'"), (1, "input 'a'")])
+    def test_an_end_of_unknown_rank_is_what_the_checker_refuses(self, tmp_path: Path, unit: int, end: str) -> None:
+        """It says that a shape is missing, and not of what; the model is fine to it."""
+        text = "g (float[2,3] x) => (float[4,5] y) <int64[2] pads = {1,1}> { a = Pad(x, pads) y = Relu(a) }"
+        path, probe = tmp_path / "model.onnx", tmp_path / "probe.onnx"
+        onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), path)
+        model = load(path)
+        write(Cutter(model).cut(1 << unit), model, probe)
+        objection = Validity(path, 3).objection(1 << unit, probe)
+        assert objection == f"onnx.checker refuses this cut for its {end}, whose rank is not known"
+
     def test_onnxruntime_s_word_counts_where_it_loads_the_model(self, model: Model, tmp_path: Path) -> None:
         piece = Cutter(model).cut(2).proto
         piece.graph.input[0].type.tensor_type.elem_type = TensorProto.INT32

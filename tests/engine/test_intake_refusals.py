@@ -218,6 +218,16 @@ def test_a_checker_complaint_is_a_note_and_no_refusal(tmp_path: Path) -> None:
     assert any("onnx.checker" in note and "OldVendorOp" in note for note in model.notes)
 
 
+def test_the_checker_refuses_no_model_for_a_shape_that_only_the_file_knows(tmp_path: Path) -> None:
+    """Of what an invalid node makes nothing is known but what the file declares."""
+    text = "g (float[2,3] x) => (float[4,5] y) <int64[2] pads = {1,1}> { a = Pad(x, pads) y = Cast<to = 1>(a) }"
+    path = written(tmp_path, text)
+    onnx.checker.check_model(path)
+    model = load(path)
+    assert not model.types["y"].tensor_type.HasField("shape")
+    assert not [note for note in model.notes if "onnx.checker" in note]
+
+
 @pytest.mark.parametrize("version", [0, -3, 1 << 40])
 def test_an_operator_set_that_cannot_be(tmp_path: Path, version: int) -> None:
     model = parser.parse_model(f"{HEAD}\ng (float[2] x) => (float[2] y) {{ y = Relu(x) }}")

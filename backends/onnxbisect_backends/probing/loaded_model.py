@@ -43,6 +43,8 @@ class Validity:
             return None
         refusal = checker_refusal(probe)
         if refusal is not None and self._takes_whole(checker_refusal):
+            if end := _end_of_unknown_rank(probe):
+                return f"onnx.checker refuses this cut for its {end}, whose rank is not known"
             return f"onnx.checker refuses this cut, though not the whole model: {refusal}"
         if size(units) <= SMALL:
             refusal = runtime_refusal(probe)
@@ -60,6 +62,16 @@ def checker_refusal(path: Path) -> str | None:
     except Exception as error:  # it raises its own errors, protobuf's and RuntimeError
         return brief(str(error)) or type(error).__name__
     return None
+
+
+def _end_of_unknown_rank(path: Path) -> str:
+    """The first input or output of the file that declares no shape; empty where each does."""
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False).graph
+    ends = [*(("input", it) for it in graph.input), *(("output", it) for it in graph.output)]
+    tensors = ((kind, it.name, it.type.tensor_type) for kind, it in ends if it.type.HasField("tensor_type"))
+    return next((f"{kind} '{name}'" for kind, name, tensor in tensors if not tensor.HasField("shape")), "")
 
 
 def runtime_refusal(path: Path) -> str | None:

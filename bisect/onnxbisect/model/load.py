@@ -270,8 +270,9 @@ def _establish(
     graph = proto.graph
     declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
     facts = establish(proto, folder, declared, memory_limit=memory_limit, seconds=seconds, sample=sample)
-    _write_types(graph, facts.types)
     refused = complaint(proto)
+    _write_types(graph, facts.types)
+    refused = refused and complaint(proto)  # no matter of a type that was found, or that the file only claims
     doubts = [f"onnx.checker refuses the model: {refused}"] if refused else []
     return Established(
         types=facts.types,
