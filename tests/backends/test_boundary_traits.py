@@ -1,6 +1,7 @@
 """Small models that ask what a compiler takes at a model's boundary."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import onnx
 import pytest
@@ -14,10 +15,15 @@ from onnxbisect_backends.probing.boundary_traits import (
     TraitKind,
     as_measured,
     measure,
+    newest_versions,
     trial,
     usual_traits,
 )
 from support.engine.cut_models import session
+
+IR_14, OPSET_28 = (
+    Trait(what=what, output=False, value=value) for what, value in ((TraitKind.IR, "14"), (TraitKind.OPSET, "28"))
+)
 
 Refuses = Callable[[onnx.GraphProto], bool]
 
@@ -31,8 +37,8 @@ def bool_inside(graph: onnx.GraphProto) -> bool:
     )
 
 
-def rank_of(values: Iterable[onnx.ValueInfoProto]) -> int:
-    return max(len(it.type.tensor_type.shape.dim) for it in values)
+def rank_of(values: Iterable[onnx.ValueInfoProto], which: Callable[[Iterable[int]], int] = max) -> int:
+    return which(len(it.type.tensor_type.shape.dim) for it in values)
 
 
 def high_rank_inside(graph: onnx.GraphProto) -> bool:
@@ -63,7 +69,10 @@ def empty_inside(graph: onnx.GraphProto) -> bool:
             lambda graph: any(not it.type.tensor_type.shape.dim for it in graph.output),
             ProbeFormat(min_output_rank=1),
         ),
+        (lambda graph: rank_of(graph.input, min) < 2, ProbeFormat(min_input_rank=2)),
+        (lambda graph: rank_of(graph.output, min) < 2, ProbeFormat(min_output_rank=2)),
         (lambda graph: any(len(it.name) >= 200 for it in graph.input), ProbeFormat(longest_name=60)),
+        (lambda graph: any(len(it.name) > 40 for it in graph.input), ProbeFormat(longest_name=24)),
         (lambda graph: any(":" in it.name for it in graph.output), ProbeFormat(safe_names=True)),
         (
             lambda graph: any(it.type.tensor_type.elem_type == TensorProto.BOOL for it in graph.input),
@@ -83,7 +92,8 @@ def empty_inside(graph: onnx.GraphProto) -> bool:
         (lambda graph: len(graph.input) > 16, ProbeFormat(max_inputs=9)),
     ],
     ids=[
-        *("nothing", "rank 0 in", "rank 0 out", "long names", "colons", "bool in", "all but float out"),
+        *("nothing", "rank 0 in", "rank 0 out", "rank 1 in", "rank 1 out", "long names", "names above 40"),
+        *("colons", "bool in", "all but float out"),
         *("bool anywhere", "rank 5 in", "rank 7 out", "rank 5 anywhere"),
         *("empty in", "empty in and out", "empty anywhere", "more than 16 inputs"),
     ],
@@ -112,6 +122,28 @@ def test_as_many_inputs_and_outputs_as_are_taken_are_known(most: int) -> None:
     assert {int(trait.value) for trait in refused} == {count for count in (8, 20) if count > most}
     taken = max((count + 1 for count in (8, 20) if count <= most), default=1)
     assert as_measured(ProbeFormat(), found) == ProbeFormat(max_inputs=taken, max_outputs=taken)
+
+
+@pytest.mark.parametrize("ir", [8, 9, 12, 14])
+@pytest.mark.parametrize("opset", [13, 15, 20, 27, 28])
+def test_the_newest_versions_that_are_read_are_found(ir: int, opset: int) -> None:
+    calls = 0
+
+    def ask(model: onnx.ModelProto) -> bool:
+        nonlocal calls
+        calls += 1
+        return model.ir_version <= ir and model.opset_import[0].version <= opset
+
+    found = measure(ask, {IR_14, OPSET_28, Trait(what=TraitKind.DTYPE, output=False, value="bool")})
+
+    assert newest_versions(None, None, found) == (ir if ir < 14 else None, opset if opset < 28 else None)
+    assert newest_versions(7, 11, found) == (7, 11)
+    assert as_measured(ProbeFormat(), found) == ProbeFormat()
+    assert calls <= (1 if ir == 14 and opset == 28 else 14)
+
+
+def test_what_is_refused_in_every_version_says_nothing_of_versions() -> None:
+    assert newest_versions(None, None, measure(lambda model: False, {IR_14, OPSET_28})) == (None, None)
 
 
 def test_without_an_answer_nothing_is_known() -> None:
@@ -169,8 +201,11 @@ def test_the_small_model_of_a_dtype_moves_its_elements(dtype: str) -> None:
         assert all(size > 1 for shape in shapes for size in shape)
 
 
-@pytest.mark.parametrize("trait", [None, *sorted(usual_traits())], ids=str)
+NEW = frozenset(replace(it, value=value) for it, value in ((IR_14, "13"), (OPSET_28, "26")))
+
+
+@pytest.mark.parametrize("trait", [None, *sorted(usual_traits() | NEW)], ids=str)
 def test_the_small_models_are_valid_and_run(trait: Trait | None) -> None:
-    model = trial(sorted(usual_traits()) if trait is None else [trait])
+    model = trial(sorted(usual_traits() | NEW) if trait is None else [trait])
     onnx.checker.check_model(model, full_check=True)
     assert len(session(model.SerializeToString()).get_inputs()) == len(model.graph.input)

@@ -139,9 +139,9 @@ def counted(limits: Limits) -> tuple[Callable[[Path], bool], list[Path]]:
     return compiles, calls
 
 
-def text(body: str, tmp_path: Path) -> Path:
+def text(body: str, tmp_path: Path, versions: str = 'ir_version: 8, opset_import: ["": 17]') -> Path:
     path = tmp_path / "model.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {body}'), path)
+    onnx.save(onnx.parser.parse_model(f"<{versions}> {body}"), path)
     return path
 
 
@@ -286,6 +286,70 @@ def test_how_many_are_taken_is_asked_with_the_other_traits(most: int, tmp_path: 
 
     assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
     assert result.certificate.proven
+
+
+def test_how_many_are_taken_is_asked_where_one_node_has_many(tmp_path: Path) -> None:
+    result = found(wide("split", 12), Limits(max_inputs=4, max_outputs=4).compiles, tmp_path)
+
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
+
+
+@pytest.mark.parametrize("length", [40, 90])
+@given(data=st.data())
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck), deadline=None)
+def test_names_are_shortened_further_where_the_limit_is_low(
+    length: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = data.draw(scalar_graphs(name_length=length))
+
+    result = found(model, Limits(longest_name=30, min_input_rank=1).compiles, tmp_path_factory.mktemp("model"))
+
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
+
+
+ROW = f"""g (float[2,3] x) => (float[2,3] y) <int64[1] first = {{0}}> {{
+    m = ReduceMax<keepdims = 0, axes = [0]>(x)
+    s = ReduceMax<keepdims = 0>(m)
+    n = Neg(m)
+    t = Mul(n, s)
+    b = {BAD}(x)
+    y = Add(t, b)
+}}"""
+
+
+@pytest.mark.parametrize("limits", [Limits(min_input_rank=2), Limits(min_input_rank=2, min_output_rank=2)])
+def test_rows_that_are_refused_at_a_boundary_get_a_dimension(limits: Limits, tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(text(ROW, tmp_path), backend=limits.compiles, as_is=True)
+
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
+
+
+@pytest.mark.parametrize(
+    ("ir", "opset", "change"),
+    [
+        (8, 21, "ir_version 10 → 8"),
+        (10, 15, "operator set 21 → 15"),
+        (9, 17, "operator set 21 → 17; ir_version 10 → 9"),
+    ],
+)
+def test_versions_that_are_read_are_measured(ir: int, opset: int, change: str, tmp_path: Path) -> None:
+    """The compiler says nothing of versions, and refuses a file that is too new whatever its nodes are."""
+
+    def compiles(path: Path) -> bool:
+        proto = onnx.load(path)
+        return proto.ir_version <= ir and proto.opset_import[0].version <= opset and Limits().compiles(path)
+
+    body = "g (float[2,3] x) => (float[2,3] y) { a = Neg(x) b = OP(a) y = Abs(b) }"
+    for op, culprits, after in (("Exp", (), change), (BAD, ((BAD,),), None)):
+        path = text(body.replace("OP", op), tmp_path, 'ir_version: 10, opset_import: ["": 21]')
+        result = onnx_bisect.diagnose(path, backend=compiles)
+        assert tuple(culprit.ops for culprit in result.culprits) == culprits
+        found_after = result.report["compiles_after"]
+        assert (found_after and found_after["sentence"]) == after
+        assert result.certificate.proven or after
 
 
 def test_a_dtype_that_is_refused_everywhere_is_no_matter_of_the_boundary(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import onnx
 
 from onnxbisect.diagnosis import Target
 from onnxbisect.model.model import Model
-from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.folders import cache_folder
@@ -28,6 +27,7 @@ from onnxbisect_backends.probing.boundary_traits import (
     TraitKind,
     as_measured,
     measure,
+    newest_versions,
     traits_of,
 )
 from onnxbisect_backends.probing.identity import target_identity
@@ -41,10 +41,10 @@ _LIMITS = (
 
 @dataclass(kw_only=True)
 class _Known:
-    """What this process knows of one backend: answers about traits, or the probe format of a search begun elsewhere."""
+    """What this process knows of one backend: answers about traits, or the description of a search begun elsewhere."""
 
     taken: dict[Trait, bool] = field(default_factory=dict)
-    probe_format: ProbeFormat | None = None
+    adopted: Description | None = None
 
 
 _KNOWN: "WeakKeyDictionary[Backend, _Known]" = WeakKeyDictionary()
@@ -56,16 +56,18 @@ def with_known_limits(backend: Backend, description: Description) -> Description
     if known is None:
         return description
     limits = as_measured(description.probe_format, known.taken)
-    if known.probe_format is not None:
-        limits = replace(limits, **{name: getattr(known.probe_format, name) for name in _LIMITS})
-    return replace(description, probe_format=limits)
+    ir, opset = newest_versions(description.newest_ir, description.newest_opset, known.taken)
+    if (adopted := known.adopted) is not None:
+        limits = replace(limits, **{name: getattr(adopted.probe_format, name) for name in _LIMITS})
+        ir, opset = adopted.newest_ir, adopted.newest_opset
+    return replace(description, probe_format=limits, newest_ir=ir, newest_opset=opset)
 
 
-def adopt_limits(backend: Backend, probe_format: ProbeFormat) -> None:
+def adopt_limits(backend: Backend, described: Description) -> None:
     """Take over the limits of a search that began with this backend in another process."""
     known = _known(backend)
     if known is not None:
-        known.probe_format = probe_format
+        known.adopted = described
 
 
 def may_learn(backend: Backend, model: Model) -> bool:
@@ -143,9 +145,10 @@ def _record(backend: Backend) -> Path | None:
 
 
 def refused_traits(backend: Backend) -> tuple[Trait, ...]:
-    """What was measured that this backend does not take at a boundary."""
+    """What was measured that this backend does not take; of versions the oldest."""
     known = _known(backend)
-    return () if known is None else tuple(sorted(trait for trait, takes in known.taken.items() if not takes))
+    refused = () if known is None else sorted(trait for trait, takes in known.taken.items() if not takes)
+    return tuple(it for it in refused if not any(_is_older(other, it) for other in refused))
 
 
 def _known(backend: Backend) -> _Known | None:
@@ -156,8 +159,20 @@ def _known(backend: Backend) -> _Known | None:
         return None
 
 
+def _is_older(version: Trait, other: Trait) -> bool:
+    return (
+        version.what is other.what
+        and version.what in (TraitKind.IR, TraitKind.OPSET)
+        and int(version.value) < int(other.value)
+    )
+
+
 def _is_known(trait: Trait, known: dict[Trait, bool]) -> bool:
     """Whether an answer on record settles this trait: a name as long that passed, or a shorter one that did not."""
+    if trait.what in (TraitKind.IR, TraitKind.OPSET):
+        return trait in known or any(
+            _is_older(trait, it) if takes else _is_older(it, trait) for it, takes in known.items()
+        )
     if trait.what is TraitKind.NAME:
         return any(
             it.what is TraitKind.NAME and it.output is trait.output and (not takes or int(it.value) >= int(trait.value))

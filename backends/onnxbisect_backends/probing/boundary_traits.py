@@ -1,13 +1,16 @@
-"""What stands at a model's boundary that a compiler may mind there alone, and small models that ask for each.
+"""What a compiler may mind of a file whatever its nodes are, and small models that ask for each: what stands at its
+boundary, and the versions in which it is written.
 
 A trait is refused at the boundary if a small model with it fails, and the same model passes where the trait stands
 between two nodes or in the form that a probe would get (`onnxbisect.cut.neutral_boundary`). If both fail, the compiler
-minds something else, and nothing is said of the boundary.
+minds something else, and nothing is said of the boundary. A version is refused if a small model fails in it, and passes
+in an old one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import prod
 from typing import Any
 
 import onnx
@@ -17,16 +20,18 @@ from onnxbisect.cut.apply_format import apply_format, safe_name
 from onnxbisect.cut.required_producers import is_empty, runtime_dtype
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.model.model import Model
+from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
 from onnxbisect.probe_format import ProbeFormat
 
 #: Versions that every current compiler reads.
 _IR, _OPSET = 8, 13
 
-#: Bytes of a name that no compiler minds, and to which names are shortened where longer ones are refused.
-PLAIN_NAME = 60
+#: Bytes of a name that hardly any compiler minds, and to which names are shortened where longer ones are refused; and
+#: where names of so many are refused, too.
+PLAIN_NAME, SHORT_NAME = 60, 24
 
-#: The rank that every compiler takes at a boundary.
-HIGHEST_PLAIN_RANK = 4
+#: The ranks that every compiler takes at a boundary.
+LOWEST_PLAIN_RANK, HIGHEST_PLAIN_RANK = 2, 4
 #: The highest rank that is asked for.
 _HIGHEST_RANK = 8
 #: How many inputs, and outputs, are asked for.
@@ -50,12 +55,18 @@ class TraitKind(StrEnum):
     CHARACTERS = "characters"
     EMPTY = "empty"
     COUNT = "count"
+    IR = "ir"
+    OPSET = "opset"
+
+
+#: The versions of small models, by what a trait may name instead.
+_PLAIN_VERSIONS = {TraitKind.IR: _IR, TraitKind.OPSET: _OPSET}
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Trait:
-    """`value` is the dtype, the name's length in bytes, the characters of names, or how many there are; of ranks 0, and
-    those above 4.
+    """`value` is the dtype, the name's length in bytes, the characters of names, how many there are, or the version; of
+    ranks 0, 1, and those above 4.
     """
 
     what: TraitKind
@@ -75,6 +86,10 @@ class Trait:
                 return f"{side} without elements"
             case TraitKind.COUNT:
                 return f"{self.value} {side}"
+            case TraitKind.IR:
+                return f"IR version {self.value}"
+            case TraitKind.OPSET:
+                return f"operator set {self.value}"
         return f"{side} with {self.value!r} in their names"
 
 
@@ -88,13 +103,19 @@ Ask = Callable[[onnx.ModelProto], bool | None]
 
 
 def traits_of(model: Model) -> frozenset[Trait]:
-    """The traits that inputs and outputs of the model's parts may have.
+    """The traits that the model's parts may have.
 
-    Parts have more inputs and outputs than the model. How many are taken is asked with the other traits, if there are
-    any: no call where a compiler takes all of these, two where it refuses one.
+    Parts have more inputs and outputs than the model. How many are taken, versions that most compilers read, and names
+    and ranks that most take are asked with the other traits, if there are any: no call where a compiler takes all of
+    these.
     """
     wiring = read_wiring(model)
-    found = set()
+    found, beside = set[Trait](), set(_MANY)
+    for what, version, general in _versions(model):
+        if version > _PLAIN_VERSIONS[what]:
+            (found if version > general else beside).add(Trait(what=what, output=False, value=str(version)))
+    if any(len(names) >= _COUNTS[0] for names in (*wiring.boundary, *wiring.made)):
+        found |= _MANY
     own = {value.name: value.type for value in (*model.proto.graph.input, *model.proto.graph.output)}
     longest = {False: 0, True: 0}
     signs: dict[bool, set[str]] = {False: set(), True: set()}
@@ -107,17 +128,27 @@ def traits_of(model: Model) -> frozenset[Trait]:
                 rank = len(kind.tensor_type.shape.dim)
                 if kind.tensor_type.HasField("shape") and (not rank or HIGHEST_PLAIN_RANK < rank <= _HIGHEST_RANK):
                     found.add(Trait(what=TraitKind.RANK, output=output, value=str(rank)))
+                elif rank and rank < LOWEST_PLAIN_RANK:
+                    beside.add(Trait(what=TraitKind.RANK, output=output, value=str(rank)))
                 if is_empty(kind) and not output:  # a probe can avoid only inputs without elements
                     found.add(Trait(what=TraitKind.EMPTY, output=output, value=""))
                 if runtime_dtype(kind) in DTYPES:
                     found.add(Trait(what=TraitKind.DTYPE, output=output, value=runtime_dtype(kind)))
             longest[output] = max(longest[output], len(name.encode("utf-8", "replace")))
             signs[output].update(name)
-        if longest[output] > PLAIN_NAME:
-            found.add(Trait(what=TraitKind.NAME, output=output, value=str(longest[output])))
+        if longest[output] > SHORT_NAME:
+            trait = Trait(what=TraitKind.NAME, output=output, value=str(longest[output]))
+            (found if longest[output] > PLAIN_NAME else beside).add(trait)
         if odd := sorted(sign for sign in signs[output] if safe_name(sign) != sign):
             found.add(Trait(what=TraitKind.CHARACTERS, output=output, value="".join(odd)))
-    return frozenset(found | _MANY if found else found)
+    return frozenset(found | beside if found else found)
+
+
+def _versions(model: Model) -> Iterable[tuple[TraitKind, int, int]]:
+    """The versions of the file, each with the newest that is read in general."""
+    opset = next((it.version for it in model.proto.opset_import if it.domain in ("", "ai.onnx")), 0)
+    yield TraitKind.IR, model.proto.ir_version, NEWEST_IR_IN_GENERAL
+    yield TraitKind.OPSET, opset, NEWEST_OPSET_IN_GENERAL
 
 
 def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
@@ -156,14 +187,43 @@ def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[T
         halves = (wanted[:middle], wanted[middle:])
         return {trait: it for half in halves for trait, it in _one_by_one(ask, half, ask(trial(half))).items()}
     (trait,) = wanted
-    return {} if takes is None else {trait: not any(ask(model) for model in _controls(trait))}
+    if takes is None:
+        return {}
+    if trait.what in _PLAIN_VERSIONS:
+        return _newest_version(ask, trait)
+    found = {trait: not any(map(ask, _controls(trait)))}
+    if found[trait] and (stricter := _stricter(trait)) and any(map(ask, _controls(stricter))):
+        return {trait: False, stricter: False}
+    return found
+
+
+def _stricter(trait: Trait) -> Trait | None:
+    """What is refused as well, if a probe in the form of `_limit` is."""
+    if trait.what is TraitKind.NAME and int(trait.value) > PLAIN_NAME:
+        return replace(trait, value=str(PLAIN_NAME))
+    if trait.what is TraitKind.RANK and trait.value == "0":
+        return replace(trait, value="1")
+    return None
+
+
+def _newest_version(ask: Ask, refused: Trait) -> dict[Trait, bool]:
+    """Answers about versions between the one that is refused and those of small models, which are taken, by halving."""
+    found = {refused: False}
+    newest, oldest = _PLAIN_VERSIONS[refused.what], int(refused.value)
+    while oldest - newest > 1:
+        trait = replace(refused, value=str((newest + oldest) // 2))
+        if (takes := ask(trial([trait]))) is None:
+            break
+        found[trait] = takes
+        newest, oldest = (int(trait.value), oldest) if takes else (newest, int(trait.value))
+    return found
 
 
 def usual_traits() -> frozenset[Trait]:
-    """What compilers are known to mind at a boundary: ranks of 0 and 5 to 8, dtypes, long names, signs in names, no
+    """What compilers are known to mind at a boundary: ranks of 0, 1 and 5 to 8, dtypes, long names, signs in names, no
     elements, and many of them.
     """
-    values = [(TraitKind.RANK, str(rank)) for rank in (0, *range(HIGHEST_PLAIN_RANK + 1, _HIGHEST_RANK + 1))]
+    values = [(TraitKind.RANK, str(rank)) for rank in (0, 1, *range(HIGHEST_PLAIN_RANK + 1, _HIGHEST_RANK + 1))]
     values += [(TraitKind.NAME, "128"), (TraitKind.NAME, "300"), (TraitKind.CHARACTERS, "/:; .-ü")]
     values += [(TraitKind.DTYPE, it) for it in DTYPES]
     values += [(TraitKind.EMPTY, "")]
@@ -174,24 +234,50 @@ def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeForm
     """The probe format with what was measured; what a backend declares becomes stricter only."""
     refused = {(trait.what, trait.output) for trait, takes in taken.items() if not takes and not _is_high(trait)}
     names = {what for what, _ in refused}
+    lengths = [int(it.value) for it, takes in taken.items() if it.what is TraitKind.NAME and not takes]
+    longest = PLAIN_NAME if min(lengths, default=0) > PLAIN_NAME else SHORT_NAME
     return replace(
         declared,
         input_dtypes=_dtypes(declared.input_dtypes, taken, output=False),
         output_dtypes=_dtypes(declared.output_dtypes, taken, output=True),
-        min_input_rank=max(declared.min_input_rank, int((TraitKind.RANK, False) in refused)),
-        min_output_rank=max(declared.min_output_rank, int((TraitKind.RANK, True) in refused)),
+        min_input_rank=max(declared.min_input_rank, _least_rank(taken, output=False)),
+        min_output_rank=max(declared.min_output_rank, _least_rank(taken, output=True)),
         max_input_rank=_most_rank(declared.max_input_rank, taken, output=False),
         max_output_rank=_most_rank(declared.max_output_rank, taken, output=True),
         empty_inputs=declared.empty_inputs and (TraitKind.EMPTY, False) not in refused,
         max_inputs=_most_of_them(declared.max_inputs, taken, output=False),
         max_outputs=_most_of_them(declared.max_outputs, taken, output=True),
-        longest_name=declared.longest_name or (PLAIN_NAME if TraitKind.NAME in names else None),
+        longest_name=declared.longest_name or (longest if lengths else None),
         safe_names=declared.safe_names or TraitKind.CHARACTERS in names,
     )
 
 
+def newest_versions(ir: int | None, opset: int | None, taken: Mapping[Trait, bool]) -> tuple[int | None, int | None]:
+    """The newest IR version and operator set that are read, as declared or, where that is older, as measured."""
+    return _newest(ir, taken, TraitKind.IR), _newest(opset, taken, TraitKind.OPSET)
+
+
+def _newest(declared: int | None, taken: Mapping[Trait, bool], kind: TraitKind) -> int | None:
+    measured = {int(it.value): takes for it, takes in taken.items() if it.what is kind}
+    if all(measured.values()):
+        return declared
+    refused = min(version for version, takes in measured.items() if not takes)
+    newest = max((version for version in measured if version < refused), default=_PLAIN_VERSIONS[kind])
+    return newest if declared is None else min(declared, newest)
+
+
 def _is_high(trait: Trait) -> bool:
     return trait.what is TraitKind.RANK and int(trait.value) > HIGHEST_PLAIN_RANK
+
+
+def _is_low(trait: Trait) -> bool:
+    return trait.what is TraitKind.RANK and int(trait.value) < LOWEST_PLAIN_RANK
+
+
+def _least_rank(taken: Mapping[Trait, bool], *, output: bool) -> int:
+    """The rank above those that are known to be refused; 0 where none is."""
+    refused = (int(it.value) for it, takes in taken.items() if _is_low(it) and it.output is output and not takes)
+    return 1 + max(refused, default=-1)
 
 
 def _most_rank(declared: int | None, taken: Mapping[Trait, bool], *, output: bool) -> int | None:
@@ -227,8 +313,10 @@ def _dtypes(declared: frozenset[str] | None, taken: Mapping[Trait, bool], *, out
     return frozenset({"float", *(dtype for dtype, takes in measured.items() if takes)})
 
 
-def trial(traits: Iterable[Trait]) -> onnx.ModelProto:
-    """A small model whose boundary has these traits."""
+def trial(wanted: Collection[Trait]) -> onnx.ModelProto:
+    """A small model with these traits."""
+    versions = {it.what: int(it.value) for it in wanted if it.what in _PLAIN_VERSIONS}
+    traits = [it for it in wanted if it.what not in _PLAIN_VERSIONS]
     graph = onnx.GraphProto(name="boundary")
     graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, _SHAPE))
     so_far = _node(graph, "Relu", ["x"], "start")
@@ -254,7 +342,7 @@ def trial(traits: Iterable[Trait]) -> onnx.ModelProto:
             _emptied(graph, so_far, name)
         elif not shape:
             _node(graph, "ReduceMax", [so_far], name, keepdims=0)
-        elif _is_high(trait):
+        elif _is_high(trait) or _is_low(trait):
             _reshaped(graph, so_far, name, shape)
         elif kind == TensorProto.FLOAT:
             _node(graph, "Abs", [so_far], name)
@@ -266,7 +354,7 @@ def trial(traits: Iterable[Trait]) -> onnx.ModelProto:
         graph.output.append(helper.make_tensor_value_info(name, kind, shape))
     _node(graph, "Relu", [so_far], "y")
     graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE))
-    return _model(graph)
+    return _model(graph, versions)
 
 
 def _controls(trait: Trait) -> Iterable[onnx.ModelProto]:
@@ -304,11 +392,12 @@ def _limit(trait: Trait) -> ProbeFormat:
             if _is_high(trait):
                 most = HIGHEST_PLAIN_RANK
                 return ProbeFormat(max_output_rank=most) if trait.output else ProbeFormat(max_input_rank=most)
-            return ProbeFormat(min_output_rank=1) if trait.output else ProbeFormat(min_input_rank=1)
+            least = int(trait.value) + 1
+            return ProbeFormat(min_output_rank=least) if trait.output else ProbeFormat(min_input_rank=least)
         case TraitKind.DTYPE:
             return ProbeFormat(output_dtypes=plain) if trait.output else ProbeFormat(input_dtypes=plain)
         case TraitKind.NAME:
-            return ProbeFormat(longest_name=PLAIN_NAME)
+            return ProbeFormat(longest_name=PLAIN_NAME if int(trait.value) > PLAIN_NAME else SHORT_NAME)
     return ProbeFormat(safe_names=True)
 
 
@@ -318,7 +407,8 @@ def _tensor(trait: Trait, name: str) -> tuple[str, int, tuple[int, ...]]:
         case TraitKind.RANK:
             # as many elements as a small model computes with, and no leading dimensions of 1, which tools squeeze
             high = (2, *[1] * (int(trait.value) - 3), 2, 2)
-            return name, TensorProto.FLOAT, high if _is_high(trait) else ()
+            flat = (prod(_SHAPE),) if trait.output else _SHAPE[1:]
+            return name, TensorProto.FLOAT, high if _is_high(trait) else flat if int(trait.value) else ()
         case TraitKind.DTYPE:
             shape = _SHAPE if trait.value == "bool" else _TURNED
             return name, TensorProto.DataType.Value(trait.value.upper()), shape
@@ -358,5 +448,6 @@ def _node(graph: onnx.GraphProto, op: str, inputs: list[str], output: str, **att
     return output
 
 
-def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+def _model(graph: onnx.GraphProto, versions: Mapping[TraitKind, int] = _PLAIN_VERSIONS) -> onnx.ModelProto:
+    ir, opset = (versions.get(kind, plain) for kind, plain in _PLAIN_VERSIONS.items())
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)

@@ -318,7 +318,7 @@ class ModelWork:
         if complaint := backend.check():
             raise BackendUnusableError(complaint)
         if self._prepared is not None:
-            adopt_limits(backend, self._prepared.description.probe_format)
+            adopt_limits(backend, self._prepared.description)
         return backend
 
     def blamed(self, error: BackendUnusableError) -> BackendUnusableError:
