@@ -302,6 +302,33 @@ def test_what_is_folded_to_nothing_is_refused_nowhere(tmp_path: Path) -> None:
     assert "are constants" in verdict.message
 
 
+#: Of a condition that follows from a shape, as PyTorch's exporters write `squeeze` and sizes of a batch.
+KNOWN_CONDITION = """[s] s = Shape(x) [i] i = Constant <value = int64 {1}> () [g] d = Gather(s, i)
+[k] k = Constant <value = int64 {4}> () [e] c = Equal(d, k)"""
+BRANCHES = """<then_branch = t () => (float[1,4] a) { [ra] a = Relu(r) },
+else_branch = f () => (float[1,4] b) { [rb] b = Identity(r) }>"""
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{KNOWN_CONDITION} [t] r = Tanh(x) [if] y = If (c) {BRANCHES}",
+        f"{KNOWN_CONDITION} [t] r = Tanh(x) [if] z = If (c) {BRANCHES} [r] y = Exp(z)",
+        f"{KNOWN_CONDITION} [r] r = Identity(x) [if] z = If (c) {BRANCHES} [t] w = Tanh(z) [a] y = Add(w, z)",
+        "[z] z = Constant <value = float {0}> () [m] y = Mul(x, z)",
+        "[z] z = Constant <value = float {0}> () [m] m = Mul(z, x) [a] y = Sin(m)",
+    ],
+    ids=["if", "behind-if", "through-if", "times-0", "behind-times-0"],
+)
+def test_what_the_toolkit_folds_without_reason_is_refused(body: str, tmp_path: Path) -> None:
+    """It said that all outputs are constants, and its refusal was taken for that of a cut of shape computations."""
+    verdict = ask(usable(), net(f"g (float[1,4] x) => (float[1,4] y) {{ {body} }}"), tmp_path)
+
+    assert verdict.status is Status.FAIL
+    assert "are constants" in verdict.message
+
+
 @pytest.mark.compiler
 def test_what_is_cut_out_behind_an_op_of_unknown_output_is_not_asked(tmp_path: Path) -> None:
     """The toolkit takes an input without a shape for a scalar, and refuses it: that is no word about the op."""

@@ -189,6 +189,8 @@ class RknnBackend:
         order = json.dumps({"config": self._config(), "quantize": self._options.quantize, "samples": samples})
         argv = [str(_SCRIPT), model.name, "out.rknn", order]
         outcome = self._run(argv, workdir, _bounded(limits, model.stat().st_size))
+        if log.FOLDED.search(outcome.log) and _depends_on_values(model):
+            outcome = replace(outcome, log=f"{outcome.log.rstrip()}\n{log.FOLDED_TOO_MUCH}\n")
         return with_artifacts(outcome, model, workdir, self.toolchain.folder)
 
     def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
@@ -242,6 +244,8 @@ class RknnBackend:
         said = log.without_noise(outcome.log)
         reading = read_log(said, log.PATTERNS)
         if log.FOLDED.search(said) and outcome.exit_code == 1:
+            if log.FOLDED_TOO_MUCH in said:
+                return refused(outcome, replace(reading, kind=Kind.ERROR))
             # a cut of shape computations; in the model they become constants, too, and need no NPU
             return Verdict(status=Status.PASS, message=reading.message, seconds=outcome.seconds)
         if outcome.exit_code == _NO_QUESTION or reading.kind is Kind.INVALID:
@@ -326,3 +330,13 @@ def _bounded(limits: Limits, size: int) -> Limits:
     if limits.log_bytes == default.log_bytes:
         limits = replace(limits, log_bytes=_LOG_BYTES)
     return limits
+
+
+def _depends_on_values(model: Path) -> bool:
+    """Whether an output of the model depends on more of its inputs than their shapes."""
+    import onnx
+
+    from onnxbisect.model.shapeops import constness
+
+    proto = onnx.load(model, load_external_data=False)
+    return not constness(proto).values.issuperset(value.name for value in proto.graph.output)

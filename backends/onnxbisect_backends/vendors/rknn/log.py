@@ -17,6 +17,8 @@ _SUFFIX = r"(?:#\d+|_2[a-z]+\d*|[-_](?:rs|tp|mm|gather))*"
 
 #: The message for a model that was folded completely.
 FOLDED = compile_pattern(r"All outputs \[.*\] of model are constants, The model is invalid!")
+#: Added to the log where that is not so: it also folds an If of a constant condition, and products with 0.
+FOLDED_TOO_MUCH = "The outputs depend on values of inputs."
 
 #: The first match gives kind and message: exceptions, which end a compile, precede errors that do not.
 PATTERNS: tuple[Pattern, ...] = (
