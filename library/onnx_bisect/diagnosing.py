@@ -170,7 +170,8 @@ def diagnose(
 class _SearchedFile:
     """The end of the search of one file. `after` is the change that makes it compile, or shows another reason.
 
-    `left` is the budget for a search of the changed file.
+    `left` is the budget for a search of the changed file, or once more of this one, if it was found at the end that
+    the compiler does not read its versions.
     """
 
     ended: Ended
@@ -179,6 +180,7 @@ class _SearchedFile:
     culprit_files: CulpritFiles
     after: CompilesAfter | GoesOn | None
     left: Budget
+    versions_learned: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +198,20 @@ class _FileSearch:
     artifacts: Path | None
 
     def run(self, context: SearchContext, folder: Path, budget: Budget, *, file_first: bool) -> _SearchedFile:
-        """Search the file of `context`; with `file_first`, changed files are compiled before its parts."""
+        """Search the file of `context`; with `file_first`, changed files are compiled before its parts.
+
+        Where it is found only then that the compiler does not read the file's versions, it is searched once more.
+        """
+        found = self._run(context, folder, budget, file_first=file_first)
+        if not found.versions_learned:
+            return found
+        (folder / "anew").mkdir()
+        context = search_context(context.loaded, self.searching.backend, self.samples)
+        again = self._run(context, folder / "anew", found.left, file_first=file_first)
+        stats = found.ended.stats.and_then(again.ended.stats)
+        return replace(again, ended=replace(again.ended, stats=stats))
+
+    def _run(self, context: SearchContext, folder: Path, budget: Budget, *, file_first: bool) -> _SearchedFile:
         with self.searching.driver(context, folder, budget, artifacts=self.artifacts) as driver:
             context = self.searching.learned(driver, context, self.samples, folder)
             culprit_files = context.culprit_files(folder)
@@ -210,12 +225,23 @@ class _FileSearch:
             if after is None and ended.ending is Ending.FORM:
                 after = self._compiles_after(driver, ended, context, changes=not self.as_is)
                 ended = driver.ask_whole()
+            learned = False
+            if after is None and not self.as_is:
+                learned = self.searching.learned_versions(driver, context, ended, folder)
+            if learned:
+                ended = driver.ask_whole()  # with the calls that were made since
             left = driver.budget_left
             passes = ended.diagnosis.verdict is Status.PASS
             if passes and self.artifacts is not None and not self.artifacts.exists():
                 ended = _compiled_again(driver, ended, self.searching.progress)
         return _SearchedFile(
-            ended=ended, context=context, driver=driver, culprit_files=culprit_files, after=after, left=left
+            ended=ended,
+            context=context,
+            driver=driver,
+            culprit_files=culprit_files,
+            after=after,
+            left=left,
+            versions_learned=learned,
         )
 
     def _compiles_after(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnx_bisect import verdict_base
 from onnx_bisect.backend_choice import BackendChoice, CallableBackend, texts
-from onnx_bisect.driver import Budget, Driver, OtherForm
+from onnx_bisect.driver import Budget, Driver, Ended, OtherForm
 from onnx_bisect.events import Event, Note, ProbeAnswered, ProbeStarted, Progress, SearchEnded, SearchStarted
 from onnx_bisect.steps.alternatives import AskOthers, CulpritVerdicts, asked_with
 from onnxbisect.alternatives import CulpritsThenWhole
@@ -24,8 +24,8 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.folders import working_folder
 from onnxbisect_backends.other_options import OtherOptions
-from onnxbisect_backends.probing.boundary_limits import learn_limits, may_learn, refused_traits
-from onnxbisect_backends.probing.boundary_traits import traits_of
+from onnxbisect_backends.probing.boundary_limits import learn_limits, may_learn, refused_traits, with_known_limits
+from onnxbisect_backends.probing.boundary_traits import traits_of, version_traits
 from onnxbisect_backends.probing.identity import search_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober
@@ -114,6 +114,29 @@ class Searching:
         prober = new.prober(self.backend, folder, self._limits)
         driver.go_on(new.universe, prober, new.key, _other_form(new, prober))
         return new
+
+    def learned_versions(self, driver: Driver, context: SearchContext, ended: Ended, folder: Path) -> bool:
+        """Whether the compiler was found not to read the file's versions, after it gave every probe the same error.
+
+        The model can be searched anew then, in the versions that it reads. Compiles are added to the calls of `driver`.
+        """
+        verdicts = [record.verdict for record in ended.records]
+        alike = len({(it.status, it.kind, it.fingerprint) for it in verdicts}) == 1 < len(verdicts)
+        left = driver.budget_left
+        if ended.ending is Ending.CANCELLED or left.calls == 0 or left.seconds == 0:
+            return False
+        if not alike or verdicts[0].status is not Status.FAIL or any(it.hints for it in verdicts):
+            return False
+        keep = self.cache and not isinstance(self.backend, CallableBackend)
+        traits = version_traits(context.loaded.model.proto)
+        with driver.compiles.joined():
+            driver.spend(learn_limits(self.backend, traits, folder, self._limits, kept=keep))
+        learned = with_known_limits(self.backend, context.description)
+        if learned == context.description:
+            return False
+        refused = ", ".join(str(it) for it in refused_traits(self.backend) if it.is_version)
+        self.progress(Note(sentence=f"Measured: {context.target.tool} takes no {refused}; searching anew."))
+        return True
 
     def tried(
         self,
@@ -251,8 +274,12 @@ class Searches:
                 context = self._searching.learned(driver, context, samples, folder)
             self._latest = context, model.doubted  # consecutive searches are often of the same model
             ended = driver.ask_whole() if whole else driver.run()
+            anew = not whole and self._searching.learned_versions(driver, context, ended, folder)
         self._searching.progress(SearchEnded(ending=ended.ending))
         self._calls += ended.stats.compiler_calls
+        if anew:
+            self._latest = None
+            return self(model, piece=piece, whole=whole, brief=brief, most_calls=most_calls)
         left = self.left
         return SearchedModel(
             job=context.job(ended.diagnosis, ended.records, ended.stats),

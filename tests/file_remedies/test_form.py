@@ -53,15 +53,37 @@ def test_weights_move_into_the_file(tmp_path: Path) -> None:
 
 
 def test_only_what_probes_of_the_target_have_is_tried_smallest_first(save: Save) -> None:
-    model = load(
-        save("g (float[2,3] x) => (float[2,3] y) { c = Constant<value_float = 2.0>() a = Mul(x, c) y = Elu(a) }")
+    text = (
+        "g (float[2,3] x) => (float[2,3] y) { [c] c = Constant<value_float = 2.0>() [m] a = Mul(x, c) [e] y = Elu(a) }"
     )
+    model = load(save(f"g (float[2,3] x) => (float[2,3] y) {{ {nodes} }}"))
     plain = [candidate.sentence for candidate in form_candidates(model, ToolLimits(tool="Chipper"))]
     assert plain == ["shapes declared of 2 tensors"]
     demanding = ProbeFormat(explicit_defaults=True, constants_as_initializers=True)
     *alone, together = form_candidates(model, ToolLimits(tool="Chipper", probe_format=demanding))
     assert [it.applied[0].remedy for it in alone] == ["declare-shapes", "constants-to-initializers", "write-defaults"]
     assert {it.remedy for it in together.applied} == {it.applied[0].remedy for it in alone}
+
+
+def test_nodes_without_a_name_get_one_after_that(save: Save) -> None:
+    model = load(save("g (float[2,3] x) => (float[2,3] y) { [m] a = Neg(x) y = Elu(a) }"))
+    plain = [candidate.sentence for candidate in form_candidates(model, ToolLimits(tool="Chipper"))]
+    assert plain == ["shapes declared of 1 tensor", "1 node named", "1 node named; shapes declared of 1 tensor"]
+
+
+def test_empty_outputs_are_left_out_or_named(repair: Repair, same: Same, save: Save) -> None:
+    """An LSTM of which the sequence and the last cell are read, and a Dropout without its mask."""
+    path = save("g (float[3,1,2] x, float[1,8,2] w) => (float[3,1,1,2] all, float[1,1,2] c) {}")
+    proto = onnx.load(path)
+    lstm = onnx.helper.make_node("LSTM", ["x", "w", "w"], ["all", "", "cell"], hidden_size=2)
+    proto.graph.node.extend([lstm, onnx.helper.make_node("Dropout", ["cell"], ["c", ""])])
+    onnx.save(proto, path)
+
+    candidate = repair(path, "drop-empty-outputs")
+
+    assert candidate.sentence == "empty outputs left out of 1 node; empty outputs named at 1 node"
+    assert [list(node.output) for node in candidate.proto.graph.node] == [["all", "cell_unread", "cell"], ["c"]]
+    same(path, candidate.proto)
 
 
 def test_optional_outputs_that_nothing_reads_are_left_out(repair: Repair, same: Same, save: Save) -> None:

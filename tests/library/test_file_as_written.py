@@ -216,6 +216,7 @@ def test_names_are_the_files_whatever_the_compiler_takes_in_parts(tmp_path: Path
     ("change", "remedy"),
     [
         ("names", "name-nodes"),
+        ("no names", "name-nameless-nodes"),
         ("order", "sort-nodes"),
         ("weights", "weights-no-inputs"),
     ],
@@ -224,6 +225,9 @@ def test_each_difference_in_form_has_its_remedy(tmp_path: Path, change: str, rem
     model = chain("Relu", "Tanh", "Abs")
     if change == "names":
         model.graph.node[2].name = model.graph.node[0].name
+    elif change == "no names":
+        for node in model.graph.node:
+            node.name = ""
     elif change == "order":
         nodes = [*model.graph.node]
         del model.graph.node[:]
@@ -241,6 +245,8 @@ def test_each_difference_in_form_has_its_remedy(tmp_path: Path, change: str, rem
             if not made.issuperset(node.input):
                 return "an input is not known yet"
             made.update(node.output)
+        if not all(names):
+            return "a name is missing"
         if len(set(names)) < len(names):
             return "a name is given twice"
         if {value.name for value in seen.graph.input} & {tensor.name for tensor in seen.graph.initializer}:

@@ -60,7 +60,10 @@ def with_known_limits(backend: Backend, description: Description) -> Description
     if (adopted := known.adopted) is not None:
         limits = replace(limits, **{name: getattr(adopted.probe_format, name) for name in _LIMITS})
         ir, opset = adopted.newest_ir, adopted.newest_opset
-    return replace(description, probe_format=limits, newest_ir=ir, newest_opset=opset)
+    environment = description.environment
+    if (ir, opset) != (description.newest_ir, description.newest_opset):  # parts of one model are other files then
+        environment = f"{environment} reads IR version {ir}, operator set {opset}"
+    return replace(description, probe_format=limits, newest_ir=ir, newest_opset=opset, environment=environment)
 
 
 def adopt_limits(backend: Backend, described: Description) -> None:
@@ -160,16 +163,12 @@ def _known(backend: Backend) -> _Known | None:
 
 
 def _is_older(version: Trait, other: Trait) -> bool:
-    return (
-        version.what is other.what
-        and version.what in (TraitKind.IR, TraitKind.OPSET)
-        and int(version.value) < int(other.value)
-    )
+    return version.is_version and version.what is other.what and int(version.value) < int(other.value)
 
 
 def _is_known(trait: Trait, known: dict[Trait, bool]) -> bool:
     """Whether an answer on record settles this trait: a name as long that passed, or a shorter one that did not."""
-    if trait.what in (TraitKind.IR, TraitKind.OPSET):
+    if trait.is_version:
         return trait in known or any(
             _is_older(trait, it) if takes else _is_older(it, trait) for it, takes in known.items()
         )

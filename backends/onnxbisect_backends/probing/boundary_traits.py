@@ -20,7 +20,6 @@ from onnxbisect.cut.apply_format import apply_format, safe_name
 from onnxbisect.cut.required_producers import is_empty, runtime_dtype
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.model.model import Model
-from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
 from onnxbisect.probe_format import ProbeFormat
 
 #: Versions that every current compiler reads.
@@ -73,6 +72,11 @@ class Trait:
     output: bool
     value: str
 
+    @property
+    def is_version(self) -> bool:
+        """Whether it is about the file, and not about its boundary."""
+        return self.what in _PLAIN_VERSIONS
+
     def __str__(self) -> str:
         side = "outputs" if self.output else "inputs"
         match self.what:
@@ -105,15 +109,11 @@ Ask = Callable[[onnx.ModelProto], bool | None]
 def traits_of(model: Model) -> frozenset[Trait]:
     """The traits that the model's parts may have.
 
-    Parts have more inputs and outputs than the model. How many are taken, versions that most compilers read, and names
-    and ranks that most take are asked with the other traits, if there are any: no call where a compiler takes all of
-    these.
+    Parts have more inputs and outputs than the model. How many are taken, and names and ranks that most compilers take,
+    are asked with the other traits, if there are any: no call where a compiler takes all of these.
     """
     wiring = read_wiring(model)
     found, beside = set[Trait](), set(_MANY)
-    for what, version, general in _versions(model):
-        if version > _PLAIN_VERSIONS[what]:
-            (found if version > general else beside).add(Trait(what=what, output=False, value=str(version)))
     if any(len(names) >= _COUNTS[0] for names in (*wiring.boundary, *wiring.made)):
         found |= _MANY
     own = {value.name: value.type for value in (*model.proto.graph.input, *model.proto.graph.output)}
@@ -144,11 +144,14 @@ def traits_of(model: Model) -> frozenset[Trait]:
     return frozenset(found | beside if found else found)
 
 
-def _versions(model: Model) -> Iterable[tuple[TraitKind, int, int]]:
-    """The versions of the file, each with the newest that is read in general."""
-    opset = next((it.version for it in model.proto.opset_import if it.domain in ("", "ai.onnx")), 0)
-    yield TraitKind.IR, model.proto.ir_version, NEWEST_IR_IN_GENERAL
-    yield TraitKind.OPSET, opset, NEWEST_OPSET_IN_GENERAL
+def version_traits(proto: onnx.ModelProto) -> frozenset[Trait]:
+    """The versions of a file that are newer than those of small models."""
+    opset = next((it.version for it in proto.opset_import if it.domain in ("", "ai.onnx")), 0)
+    return frozenset(
+        Trait(what=what, output=False, value=str(version))
+        for what, version in ((TraitKind.IR, proto.ir_version), (TraitKind.OPSET, opset))
+        if version > _PLAIN_VERSIONS[what]
+    )
 
 
 def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
@@ -189,7 +192,7 @@ def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[T
     (trait,) = wanted
     if takes is None:
         return {}
-    if trait.what in _PLAIN_VERSIONS:
+    if trait.is_version:
         return _newest_version(ask, trait)
     found = {trait: not any(map(ask, _controls(trait)))}
     if found[trait] and (stricter := _stricter(trait)) and any(map(ask, _controls(stricter))):
@@ -315,8 +318,8 @@ def _dtypes(declared: frozenset[str] | None, taken: Mapping[Trait, bool], *, out
 
 def trial(wanted: Collection[Trait]) -> onnx.ModelProto:
     """A small model with these traits."""
-    versions = {it.what: int(it.value) for it in wanted if it.what in _PLAIN_VERSIONS}
-    traits = [it for it in wanted if it.what not in _PLAIN_VERSIONS]
+    versions = {it.what: int(it.value) for it in wanted if it.is_version}
+    traits = [it for it in wanted if not it.is_version]
     graph = onnx.GraphProto(name="boundary")
     graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, _SHAPE))
     so_far = _node(graph, "Relu", ["x"], "start")

@@ -44,6 +44,7 @@ from onnxbisect.verdict import Hints
 #: Remedies that others rely on come first, those about the operator set and the IR version last.
 REMEDIES: tuple[FileRemedy, ...] = (
     declarations.name_nodes,
+    declarations.name_nameless_nodes,
     declarations.sort_nodes,
     declarations.weights_no_inputs,
     declarations.bind_dimensions,
@@ -348,6 +349,7 @@ def _form(limits: ToolLimits) -> list[str]:
         "correct-declared-types",
         "name-nodes",
         "weights-no-inputs",
+        "name-nameless-nodes",
     ]
     return [*always, *(remedy for remedy, demanded in own if demanded), "sort-nodes"]
 

@@ -67,6 +67,17 @@ def name_nodes(file: File, limits: ToolLimits) -> RemediedFile:
     return RemediedFile(proto=result, sentence=english("{nodes} named", nodes=count(len(given), "node")))
 
 
+@file_remedy("name-nameless-nodes", answers="")
+def name_nameless_nodes(file: File, limits: ToolLimits) -> RemediedFile:
+    """A name for every node of the main graph that has none."""
+    nameless = sum(not node.name for node in file.proto.graph.node)
+    if not nameless:
+        raise NotApplicable("every node has a name")
+    result = copied(file.proto)
+    make_unique(result.graph.node)
+    return RemediedFile(proto=result, sentence=english("{nodes} named", nodes=count(nameless, "node")))
+
+
 @file_remedy("weights-no-inputs", answers="initializer-as-input")
 def weights_no_inputs(file: File, limits: ToolLimits) -> RemediedFile:
     """Initializers taken off the list of inputs, so that their values are fixed."""

@@ -86,19 +86,27 @@ def weights_inside(file: File, limits: ToolLimits) -> RemediedFile:
 
 @file_remedy("drop-empty-outputs", answers="empty-output-name")
 def drop_empty_outputs(file: File, limits: ToolLimits) -> RemediedFile:
-    """Empty names at the end of a node's outputs removed: an output that is left out there need not be written."""
+    """Empty names at the end of a node's outputs removed: an output that is left out there need not be written. Empty
+    names before others are replaced by names that nothing reads.
+    """
     result = copied(file.proto)
-    done = 0
+    taken = tensor_names(result.graph)
+    left_out = named = 0
     for node in walk(result.graph):
         kept = list(node.output)
         while len(kept) > 1 and not kept[-1]:
             kept.pop()
-        if len(kept) < len(node.output):
-            del node.output[len(kept) :]
-            done += 1
-    if not done:
-        raise NotApplicable("no node ends in an output without a name")
-    return RemediedFile(proto=result, sentence=f"empty outputs left out of {count(done, 'node')}")
+        left_out += len(kept) < len(node.output)
+        del node.output[len(kept) :]
+        before = [place for place, name in enumerate(kept[:-1]) if not name]
+        named += bool(before)
+        for place in before:
+            node.output[place] = unused_name(f"{kept[-1]}_unread", taken)
+    if not left_out and not named:
+        raise NotApplicable("no node has an output without a name")
+    said = [english("empty outputs left out of {nodes}", nodes=count(left_out, "node"))] if left_out else []
+    said += [english("empty outputs named at {nodes}", nodes=count(named, "node"))] if named else []
+    return RemediedFile(proto=result, sentence=BETWEEN.join(said))
 
 
 @file_remedy("drop-unread-outputs", answers="unread-output")

@@ -146,8 +146,8 @@ def empty_input_name(subject: InspectedModel) -> CheckResult | None:
 
 
 def empty_output_name(subject: InspectedModel) -> CheckResult | None:
-    """Nodes whose last output has an empty name, which need not be written."""
-    sites = [s for s in subject.sites if len(s.node.output) > 1 and not s.node.output[-1]]
+    """Nodes with several outputs of which one has an empty name: at the end it need not be written."""
+    sites = [s for s in subject.sites if len(s.node.output) > 1 and not all(s.node.output)]
     ops = unique(qualified(s.node) for s in sites)
     return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
