@@ -53,9 +53,7 @@ def test_weights_move_into_the_file(tmp_path: Path) -> None:
 
 
 def test_only_what_probes_of_the_target_have_is_tried_smallest_first(save: Save) -> None:
-    text = (
-        "g (float[2,3] x) => (float[2,3] y) { [c] c = Constant<value_float = 2.0>() [m] a = Mul(x, c) [e] y = Elu(a) }"
-    )
+    nodes = "[c] c = Constant<value_float = 2.0>() [m] a = Mul(x, c) [e] y = Elu(a)"
     model = load(save(f"g (float[2,3] x) => (float[2,3] y) {{ {nodes} }}"))
     plain = [candidate.sentence for candidate in form_candidates(model, ToolLimits(tool="Chipper"))]
     assert plain == ["shapes declared of 2 tensors"]
