@@ -792,6 +792,31 @@ def test_an_op_that_is_cut_with_others_and_refused_only_alone_is_no_suspect_with
     assert {it.units for it in step.diagnosis.needs_context} == {1 << 0, 1 << 4}
 
 
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("places", "bad"), [((4, 5, 8, 15), 12), ((6, 7, 9, 14, 15), 21), ((5, 7, 13, 15, 18), 9), ((3, 11, 12, 14), 2)]
+)
+def test_an_op_that_needs_what_holds_another_place_of_it_is_not_to_blame(places, bad, after) -> None:
+    """A chain of ops; one is refused, and one at some places, without the three before it or the three after it."""
+    last = 21
+    if after:
+        places, bad = tuple(last - it for it in places), last - bad
+    kinds = [99 if unit in places else unit for unit in range(last + 1)]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    needed = {it: 0b111 << (it + 1 if after else it - 3) for it in places}
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units >> bad & 1) or any(units >> it & 1 and not is_subset(needed[it], units) for it in places)
+
+    diagnosis = World(chain([numbers[kind] for kind in kinds]), rule).diagnose().diagnosis
+    for culprit in diagnosis.culprits:
+        for units in culprit.occurrences if culprit.certainty is Certainty.CONFIRMED else ():
+            fact = units & ~culprit.inferred
+            while (grown := fact | union(needed[it] for it in places if fact >> it & 1)) != fact:
+                fact = grown
+            assert fact >> bad & 1 or not fact
+
+
 def test_what_holds_a_failing_part_is_not_asked_whether_it_is_to_blame_for_the_next_op() -> None:
     """Ops that compile before another, cut with what makes their inputs: each fails of what those before it do."""
     needs = {2: [1], 3: [2], 4: [3], 5: [2, 3, 4], 6: [5]}

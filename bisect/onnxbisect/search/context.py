@@ -151,7 +151,8 @@ def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], 
 
     Direct neighbours are put back where the suspect has all its neighbours nowhere in the remainder, and suspects
     within a pattern's reach where such a group repeats. Of each kind of group one is asked: first all of it, then its
-    parts, because one part may be fused and another to blame.
+    parts, because one part may be fused and another to blame. Other places of the suspect's own op are put back where
+    they are within that reach, for what it needs there may hold one.
     """
     masked = union(other.everywhere for other in suspects if not other.capacity)
     complete, lacking, _ = neighbours_kept(universe, lowest(suspect.units), remainder)
@@ -170,6 +171,9 @@ def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], 
             chosen.append(cluster)
             if len(alike) >= _REPEATED:
                 chosen += windows(universe, unit, masked, PATTERN, _MOST_WINDOWS)
+    alike = _cluster(universe, suspect.units, suspect.everywhere)
+    if size(alike) > 1:
+        chosen.append(alike)
     if lacking:
         singles = union(other.everywhere for other in suspects if other.single)
         chosen += windows(universe, lowest(suspect.units), singles, NEAR, FEW_NEAR)
