@@ -171,9 +171,9 @@ def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], 
             chosen.append(cluster)
             if len(alike) >= _REPEATED:
                 chosen += windows(universe, unit, masked, PATTERN, _MOST_WINDOWS)
-    alike = _cluster(universe, suspect.units, suspect.everywhere)
-    if size(alike) > 1:
-        chosen.append(alike)
+    of_its_op = _cluster(universe, suspect.units, suspect.everywhere)
+    if size(of_its_op) > 1:
+        chosen.append(of_its_op)
     if lacking:
         singles = union(other.everywhere for other in suspects if other.single)
         chosen += windows(universe, lowest(suspect.units), singles, NEAR, FEW_NEAR)
