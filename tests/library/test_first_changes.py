@@ -466,6 +466,23 @@ def test_an_order_that_does_not_help_costs_one_call_and_is_not_gone_on_with(tmp_
     assert compiler.calls == result.stats.compiler_calls == alone.calls + 1
 
 
+def test_an_order_that_hides_a_refusal_is_gone_on_with(tmp_path: Path) -> None:
+    """Parts of the file keep the order of which the compiler dies, so pairs of good nodes would be to blame."""
+    path, by_order = _branches(tmp_path, _BY_DEPTH), Ordering("Abs Neg", "Tanh Sqrt", kind=Kind.ERROR)
+
+    def compiles(probe: Path) -> Verdict:
+        if not (verdict := by_order(probe)).passed:
+            return verdict
+        if all(node.op_type != "Sqrt" for node in onnx.load(probe).graph.node):
+            return verdict
+        return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="compilation failed")
+
+    result = onnx_bisect.diagnose(path, backend=compiles)
+    assert [it.ops for it in result.culprits] == [("Sqrt",)]
+    assert result.certificate.proven
+    assert result.report["file_after"] == "nodes in another order"
+
+
 def of_opset_11(tmp_path: Path) -> Path:
     """Softmax and Unsqueeze, which have another form from operator set 13 on, between ops that do not."""
     graph = "g (float[2,3] x) => (y) { a = Relu (x) b = Softmax <axis = 1> (a) y = Unsqueeze <axes = [0]> (b) }"

@@ -101,9 +101,8 @@ _BINDING = "bind-dimensions"
 _NO_HINTS = Hints()
 #: Write ops in the forms that compilers know best.
 _USUAL_FORMS = (few_dimensions.id, *(remedy.id for remedy in BY_RULES))
-REORDERING = declarations.reorder_nodes.id
 #: How a file is arranged, whatever its nodes compute: tried last, all at once, where the tool died of the file.
-ARRANGEMENT = frozenset({REORDERING, form.constants_to_initializers.id, form.copy_shared_weights.id})
+ARRANGEMENT = frozenset({declarations.reorder_nodes.id, form.constants_to_initializers.id, form.copy_shared_weights.id})
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
 

@@ -15,7 +15,6 @@ from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
     ARRANGEMENT,
-    REORDERING,
     ChangedCopy,
     after_remedies,
     as_said,
@@ -168,7 +167,7 @@ class RefusedFile:
         """
         named = self.said.hints.ops or self.said.hints.nodes
         applied = set(change.remedies).difference(() if self.change is None else self.change.remedies)
-        if not self.said.failure or REORDERING in applied or not self.another_reason(said):
+        if not self.said.failure or not self.another_reason(said):
             return False
         return not named or not _JUDGED_ANEW.isdisjoint(applied)
 
