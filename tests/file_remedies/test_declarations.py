@@ -36,6 +36,14 @@ def test_nodes_get_names_of_their_own(repair: Repair, same: Same) -> None:
     same(path, candidate.proto)
 
 
+def test_nodes_without_a_name_get_one(save: Save, repair: Repair, same: Same) -> None:
+    path = save("g (float[2,3] x) => (float[2,3] y) { [Neg_b] a = Relu(x)  b = Neg(a)  y = Cos(b) }")
+    candidate = repair(path, "name-nameless-nodes")
+    assert done(candidate) == "2 nodes named"
+    assert [node.name for node in candidate.proto.graph.node] == ["Neg_b", "Neg_b_1", "Cos_y"]
+    same(path, candidate.proto)
+
+
 def test_initializers_leave_the_list_of_inputs(repair: Repair, same: Same) -> None:
     path = MODELS / "initializers_as_inputs.onnx"
     candidate = repair(path, "weights-no-inputs")
