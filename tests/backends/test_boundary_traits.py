@@ -146,6 +146,18 @@ def test_what_is_refused_in_every_version_says_nothing_of_versions() -> None:
     assert newest_versions(None, None, measure(lambda model: False, {IR_14, OPSET_28})) == (None, None)
 
 
+def test_weights_beside_the_model_are_asked_for() -> None:
+    external = Trait(what=TraitKind.EXTERNAL, output=False, value="")
+    asked = {external, *usual_traits()}
+
+    def within(model: onnx.ModelProto) -> bool:
+        return not any(tensor.external_data for tensor in model.graph.initializer)
+
+    assert as_measured(ProbeFormat(), measure(within, asked)) == ProbeFormat(self_contained=True)
+    assert as_measured(ProbeFormat(), measure(lambda model: True, asked)) == ProbeFormat()
+    assert as_measured(ProbeFormat(), measure(lambda model: not model.graph.initializer, [external])) == ProbeFormat()
+
+
 def test_without_an_answer_nothing_is_known() -> None:
     assert measure(lambda model: None, usual_traits()) == {}
 

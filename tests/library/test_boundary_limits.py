@@ -5,10 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnx import numpy_helper
 
 import onnx_bisect
 from onnx_bisect.backend_choice import CallableBackend
@@ -350,6 +352,26 @@ def test_versions_that_are_read_are_measured(ir: int, opset: int, change: str, t
         found_after = result.report["compiles_after"]
         assert (found_after and found_after["sentence"]) == after
         assert result.certificate.proven or after
+
+
+def test_weights_beside_a_file_that_are_not_read_are_no_matter_of_their_readers(tmp_path: Path) -> None:
+    """The pieces have their weights inside then, and the whole file is one change away from compiling."""
+    body = """g (float[2,3] x) => (float[2,3] y) <float[2,3] w = {1, 2, 3, 4, 5, 6}> {
+        a = Mul(x, w) b = OP(a) c = Add(b, w) y = Abs(c) }"""
+
+    def compiles(path: Path) -> bool:
+        stored = onnx.load(path, load_external_data=False).graph.initializer
+        return not any(tensor.external_data for tensor in stored) and Limits().compiles(path)
+
+    for op, culprits in (("Exp", ()), (BAD, ((BAD,),))):
+        path = text(body.replace("OP", op), tmp_path)
+        proto = onnx.load(path)
+        proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((2, 3), np.float32), "w"))
+        onnx.save(proto, path, save_as_external_data=True, location="w.data", size_threshold=0)
+        result = onnx_bisect.diagnose(path, backend=compiles)
+        assert tuple(culprit.ops for culprit in result.culprits) == culprits
+        assert culprits or result.compiles_after is not None
+        assert result.compiles_after is None or result.compiles_after.remedies == ("weights-inside",)
 
 
 def test_a_dtype_that_is_refused_everywhere_is_no_matter_of_the_boundary(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from onnxbisect_backends.probing.identity import target_identity
 
 #: The fields of a probe format that are limits of the boundary.
 _LIMITS = (
-    *("input_dtypes", "output_dtypes", "empty_inputs", "longest_name", "safe_names"),
+    *("input_dtypes", "output_dtypes", "empty_inputs", "longest_name", "safe_names", "self_contained"),
     *("min_input_rank", "min_output_rank", "max_input_rank", "max_output_rank", "max_inputs", "max_outputs"),
 )
 

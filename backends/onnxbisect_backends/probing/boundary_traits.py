@@ -13,12 +13,15 @@ from enum import StrEnum
 from math import prod
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
 from onnxbisect.cut.apply_format import apply_format, safe_name
 from onnxbisect.cut.required_producers import is_empty, runtime_dtype
 from onnxbisect.cut.wiring import read_wiring
+from onnxbisect.model.external import external_tensors
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
 
@@ -54,6 +57,7 @@ class TraitKind(StrEnum):
     CHARACTERS = "characters"
     EMPTY = "empty"
     COUNT = "count"
+    EXTERNAL = "external"
     IR = "ir"
     OPSET = "opset"
 
@@ -90,6 +94,8 @@ class Trait:
                 return f"{side} without elements"
             case TraitKind.COUNT:
                 return f"{self.value} {side}"
+            case TraitKind.EXTERNAL:
+                return "weights in other files"
             case TraitKind.IR:
                 return f"IR version {self.value}"
             case TraitKind.OPSET:
@@ -101,6 +107,9 @@ class Trait:
 _MANY = frozenset(
     Trait(what=TraitKind.COUNT, output=side, value=str(count)) for count in _COUNTS for side in (False, True)
 )
+
+#: Weights that lie in a file beside the model, which has no side.
+_EXTERNAL = Trait(what=TraitKind.EXTERNAL, output=False, value="")
 
 #: Whether a compiler takes a model; None where it gives no answer.
 Ask = Callable[[onnx.ModelProto], bool | None]
@@ -116,6 +125,8 @@ def traits_of(model: Model) -> frozenset[Trait]:
     found, beside = set[Trait](), set(_MANY)
     if any(len(names) >= _COUNTS[0] for names in (*wiring.boundary, *wiring.made)):
         found |= _MANY
+    if external_tensors(model.proto):
+        found.add(_EXTERNAL)
     own = {value.name: value.type for value in (*model.proto.graph.input, *model.proto.graph.output)}
     longest = {False: 0, True: 0}
     signs: dict[bool, set[str]] = {False: set(), True: set()}
@@ -251,6 +262,7 @@ def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeForm
         max_inputs=_most_of_them(declared.max_inputs, taken, output=False),
         max_outputs=_most_of_them(declared.max_outputs, taken, output=True),
         longest_name=declared.longest_name or (longest if lengths else None),
+        self_contained=declared.self_contained or TraitKind.EXTERNAL in names,
         safe_names=declared.safe_names or TraitKind.CHARACTERS in names,
     )
 
@@ -319,10 +331,12 @@ def _dtypes(declared: frozenset[str] | None, taken: Mapping[Trait, bool], *, out
 def trial(wanted: Collection[Trait]) -> onnx.ModelProto:
     """A small model with these traits."""
     versions = {it.what: int(it.value) for it in wanted if it.is_version}
-    traits = [it for it in wanted if not it.is_version]
+    traits = [it for it in wanted if not it.is_version and it != _EXTERNAL]
     graph = onnx.GraphProto(name="boundary")
     graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, _SHAPE))
     so_far = _node(graph, "Relu", ["x"], "start")
+    if _EXTERNAL in wanted:
+        so_far = _weighted(graph, so_far)
     inputs, outputs = ([it for it in traits if it.output is side] for side in (False, True))
     for number, trait in enumerate(inputs):
         for place in range(int(trait.value) if trait.what is TraitKind.COUNT else 1):
@@ -362,6 +376,13 @@ def trial(wanted: Collection[Trait]) -> onnx.ModelProto:
 
 def _controls(trait: Trait) -> Iterable[onnx.ModelProto]:
     """Models that differ from the trait's trial in their boundary alone: if one passes, it is the boundary."""
+    if trait == _EXTERNAL:
+        stored = trial([trait])
+        for tensor in stored.graph.initializer:
+            tensor.ClearField("data_location")
+            tensor.ClearField("external_data")
+        yield stored
+        return
     if trait.what not in (TraitKind.EMPTY, TraitKind.COUNT):
         trial_model = trial([trait])
         apply_format(trial_model, _limit(trait))
@@ -422,6 +443,14 @@ def _tensor(trait: Trait, name: str) -> tuple[str, int, tuple[int, ...]]:
         case TraitKind.COUNT:
             return name, TensorProto.FLOAT, _SHAPE
     return f"{name}a{'b'.join(trait.value)}c", TensorProto.FLOAT, _SHAPE
+
+
+def _weighted(graph: onnx.GraphProto, tensor: str) -> str:
+    """The tensor with a weight added that `onnx.save` writes beside the model."""
+    weight = numpy_helper.from_array(np.ones(_SHAPE, np.float32), "weight")
+    set_external_data(weight, location="weights.data")
+    graph.initializer.append(weight)
+    return _node(graph, "Add", [tensor, "weight"], "weighted")
 
 
 def _reshaped(graph: onnx.GraphProto, tensor: str, name: str, shape: tuple[int, ...]) -> str:
