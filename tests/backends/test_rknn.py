@@ -330,6 +330,28 @@ def test_what_the_toolkit_folds_without_reason_is_refused(body: str, tmp_path: P
 
 
 @pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (f"{KNOWN_CONDITION} [t] r = Tanh(x) [if] z = If (c) {BRANCHES} [e] y = Exp(z)", "float[1,4]", Status.FAIL),
+        ("[z] z = Constant <value = float {0}> () [m] y = Mul(x, z)", "float[1,4]", Status.FAIL),
+        ("[s] s = Shape(x) [c] y = Cast <to = 1> (s)", "float[2]", Status.PASS),
+    ],
+    ids=["behind-if", "times-0", "shape"],
+)
+def test_a_model_that_loses_an_output_is_refused_unless_that_is_a_constant(
+    body: str, kind: str, status: Status, tmp_path: Path
+) -> None:
+    """The toolkit converts the rest, and its exit status is 0."""
+    graph = f"g (float[1,4] x) => ({kind} y, float[1,4] w) {{ {body} [w] w = Sigmoid(x) }}"
+
+    verdict = ask(usable(), net(graph), tmp_path)
+
+    assert verdict.status is status
+    assert ("These outputs ['y'] of model are constants" in verdict.message) is (status is Status.FAIL)
+
+
+@pytest.mark.compiler
 def test_what_is_cut_out_behind_an_op_of_unknown_output_is_not_asked(tmp_path: Path) -> None:
     """The toolkit takes an input without a shape for a scalar, and refuses it: that is no word about the op."""
     model = net("g (float[1,4] n) => (float[1,4] y) { [r] y = Relu(n) }")

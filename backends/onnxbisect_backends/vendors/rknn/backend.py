@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
 from onnxbisect.language import did_you_mean
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.logs import Reading, crashed, read_log, refused, unfinished, unresolved, write_script
 from onnxbisect_backends.options import Names, VerifyOptions, WorthTrying, read_options
@@ -189,7 +189,7 @@ class RknnBackend:
         order = json.dumps({"config": self._config(), "quantize": self._options.quantize, "samples": samples})
         argv = [str(_SCRIPT), model.name, "out.rknn", order]
         outcome = self._run(argv, workdir, _bounded(limits, model.stat().st_size))
-        if log.FOLDED.search(outcome.log) and _depends_on_values(model):
+        if _depend_on_values(log.constant_outputs(outcome.log)[1], model):
             outcome = replace(outcome, log=f"{outcome.log.rstrip()}\n{log.FOLDED_TOO_MUCH}\n")
         return with_artifacts(outcome, model, workdir, self.toolchain.folder)
 
@@ -243,9 +243,11 @@ class RknnBackend:
             return verdict
         said = log.without_noise(outcome.log)
         reading = read_log(said, log.PATTERNS)
+        if log.FOLDED_TOO_MUCH in said:
+            message, names = log.constant_outputs(said)
+            folded = Reading(kind=Kind.ERROR, message=headline(message), hints=Hints(tensors=names))
+            return refused(outcome, replace(folded, fingerprint="outputs folded that depend on inputs"))
         if log.FOLDED.search(said) and outcome.exit_code == 1:
-            if log.FOLDED_TOO_MUCH in said:
-                return refused(outcome, replace(reading, kind=Kind.ERROR))
             # a cut of shape computations; in the model they become constants, too, and need no NPU
             return Verdict(status=Status.PASS, message=reading.message, seconds=outcome.seconds)
         if outcome.exit_code == _NO_QUESTION or reading.kind is Kind.INVALID:
@@ -332,11 +334,12 @@ def _bounded(limits: Limits, size: int) -> Limits:
     return limits
 
 
-def _depends_on_values(model: Path) -> bool:
-    """Whether an output of the model depends on more of its inputs than their shapes."""
+def _depend_on_values(names: Collection[str], model: Path) -> bool:
+    """Whether one of these tensors of the model depends on more of its inputs than their shapes."""
+    if not names:
+        return False
     import onnx
 
     from onnxbisect.model.shapeops import constness
 
-    proto = onnx.load(model, load_external_data=False)
-    return not constness(proto).values.issuperset(value.name for value in proto.graph.output)
+    return not constness(onnx.load(model, load_external_data=False)).values.issuperset(names)

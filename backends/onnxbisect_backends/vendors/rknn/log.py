@@ -17,6 +17,8 @@ _SUFFIX = r"(?:#\d+|_2[a-z]+\d*|[-_](?:rs|tp|mm|gather))*"
 
 #: The message for a model that was folded completely.
 FOLDED = compile_pattern(r"All outputs \[.*\] of model are constants, The model is invalid!")
+#: All outputs, or those that it leaves out of the converted model.
+_CONSTANT_OUTPUTS = re.compile(r"(?:All|These) outputs \[(?P<names>.*)\] of model are constants, .*!")
 #: Added to the log where that is not so: it also folds an If of a constant condition, and products with 0.
 FOLDED_TOO_MUCH = "The outputs depend on values of inputs."
 
@@ -78,6 +80,12 @@ _NODE = re.compile(r"^Op name: (.*)$", re.MULTILINE)
 def without_noise(log: str) -> str:
     """The log without harmless error lines, and without prefixes."""
     return _PREAMBLE.sub("", _NOISE.sub("", plain(log)))
+
+
+def constant_outputs(log: str) -> tuple[str, tuple[str, ...]]:
+    """What the log says of outputs that became constants, and their names; empty where it says nothing."""
+    match = _CONSTANT_OUTPUTS.search(plain(log))
+    return (match[0], tuple(re.findall(r"'(.*?)'", match["names"]))) if match else ("", ())
 
 
 def fusion(log: str) -> tuple[str, Hints]:
