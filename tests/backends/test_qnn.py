@@ -373,6 +373,17 @@ def test_failures_that_name_nothing_leave_it_to_the_search(log: str, kind: Kind)
     assert (verdict.status, verdict.kind, verdict.hints) == (Status.FAIL, kind, Hints())
 
 
+def test_a_node_that_onnxruntime_does_not_load_is_named() -> None:
+    log = (
+        "Fail: [ONNXRuntimeError] : 1 : FAIL : Load model from /tmp/p.onnx failed:Node (/m/Unsqueeze) Op (Unsqueeze) "
+        "[ShapeInferenceError] Unexpected axis value: 3. Expected range [-3, 3)"
+    )
+    verdict = QnnBackend({}).judge(Outcome(exit_code=3, log=log))
+
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.ERROR)
+    assert verdict.hints == Hints(nodes=("/m/Unsqueeze",), ops=("Unsqueeze",))
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

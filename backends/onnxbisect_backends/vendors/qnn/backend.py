@@ -24,7 +24,15 @@ from onnxbisect_backends.logs import Reading, crashed, read_log, refused, unfini
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options, unknown
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, in_use, installed_versions
-from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE, Support, read_support, support_line
+from onnxbisect_backends.vendors.qnn.log import (
+    INVALID,
+    NO_ANSWER,
+    PATTERNS,
+    PREAMBLE,
+    Support,
+    read_support,
+    support_line,
+)
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
 _RUN_SCRIPT = Path(__file__).with_name("qnn_run.py")
@@ -194,7 +202,7 @@ class QnnBackend:
         if outcome.exit_code != _REFUSED or trouble.kind is not None:
             return unresolved(PREAMBLE.sub("", trouble.message), outcome)
         # before a failure to finalise, the list is from before functions are inlined
-        hints = reading.hints if reading.kind is Kind.UNSUPPORTED else Hints()
+        hints = reading.hints if reading.kind is Kind.UNSUPPORTED else read_log(outcome.log, INVALID).hints
         message = PREAMBLE.sub("", reading.message) or "Refused, without a word."
         return refused(outcome, replace(reading, message=message, hints=hints))
 

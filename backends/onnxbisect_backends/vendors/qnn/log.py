@@ -13,6 +13,12 @@ from onnxbisect.model.scopes import fed_inputs, qualified
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import pattern
 
+#: What onnxruntime says of a node that ONNX does not allow, before QNN sees the graph.
+INVALID = (
+    pattern(r"Node \((?P<node>.*)\) Op \((?P<op>\w+)\) \[\w+\]", Kind.ERROR),
+    pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), .*Error Nodes in a graph must be topologically", Kind.ERROR),
+)
+
 #: Texts of onnxruntime-qnn 2.7.0, for traces without nodes; the first match gives the kind. `MEM_ALLOC` is misleading:
 #: QNN also reports it for plain ops that the chip does not support, so it is no evidence of size.
 PATTERNS = (
@@ -23,7 +29,7 @@ PATTERNS = (
     pattern(r"\{ name: (?P<node>.*?), type: (?P<op>\w+) \}"),
     pattern(r"Node '(?P<node>.*?)' OpType:(?P<op>\w+) with domain:\S+ was inserted using the NHWC format as requested"),
     pattern(r"This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP"),
-    pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), .*Error Nodes in a graph must be topologically", Kind.ERROR),
+    *INVALID,
     pattern(r"Failed to generate EP context model since the file .* exists already", Kind.ERROR),
 )
 
