@@ -27,7 +27,7 @@ class Universe:
     cut must include: the target accepts no graph input of their result's dtype or open size, or does not fold the
     constants that they make. `size_makers[i]` are those that make an input of open size, where the target needs static
     shapes: no cut runs behind them. `doubted` are units that are to be left out first, without which the rest is
-    expected to compile.
+    expected to compile. `invalid` are units that ONNX does not allow, which some compilers take all the same.
     `valueless[i]` is equal for units whose variants differ in nothing but the values of constants.
     `weights[i]` are the bytes of the stored constants that unit `i` reads; empty where no model gives them.
     """
@@ -47,6 +47,7 @@ class Universe:
     #: Names of the ops that the target advertises; None where it advertises nothing.
     advertised: frozenset[str] | None = None
     doubted: UnitSet = 0
+    invalid: UnitSet = 0
 
     def __len__(self) -> int:
         return len(self.variant)

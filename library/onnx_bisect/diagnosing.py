@@ -31,6 +31,7 @@ from onnxbisect.remedies import SearchedModel
 from onnxbisect.remedies.advisor import replacements
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
+from onnxbisect.search import plan
 from onnxbisect.session import Ending
 from onnxbisect.terms import OtherValues, SearchKeywords, SearchTerms, made
 from onnxbisect.verdict import Status
@@ -106,7 +107,10 @@ def diagnose(
     if calibration is not None and context.samples is None:
         tell(Note(sentence=f"{chosen.name} takes no input samples; calibration changes nothing for it."))
     for finding in context.findings:
-        if finding.id in NEWER_THAN_TOOL:  # before the search, so that the user can stop it and change the model
+        if finding.id in (
+            *NEWER_THAN_TOOL,
+            "invalid-node",
+        ):  # before the search, so that the user can stop it and change the model
             tell(Note(sentence=f"{finding.detail}. {finding.why} {finding.fix}"))
     searching = Searching(
         backend=chosen,
@@ -212,7 +216,8 @@ class _FileSearch:
         return replace(again, ended=replace(again.ended, stats=stats))
 
     def _run(self, context: SearchContext, folder: Path, budget: Budget, *, file_first: bool) -> _SearchedFile:
-        with self.searching.driver(context, folder, budget, artifacts=self.artifacts) as driver:
+        planner = partial(plan, recheck=self.searching.terms.recheck, as_is=self.as_is)
+        with self.searching.driver(context, folder, budget, artifacts=self.artifacts, planner=planner) as driver:
             context = self.searching.learned(driver, context, self.samples, folder)
             culprit_files = context.culprit_files(folder)
             if self.digests:

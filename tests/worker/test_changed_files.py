@@ -155,3 +155,30 @@ def test_a_job_goes_on_in_a_changed_file_as_run_does(tmp_path: Path, monkeypatch
     assert repaired.searches[0].repair is not None
     assert "file_after" not in as_it_is
     assert as_it_is["verdict"] == "fail"
+
+
+@pytest.mark.long
+def test_a_job_ends_at_an_invalid_node_as_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    graph = """g (float[2,3] x) => (float[2,3] y) <int64[2] pads = {1,1}> {
+        a = Relu (x)  b = Tanh (a)  c = Pad (b, pads)  d = Neg (c)  y = Sigmoid (d)
+    }"""
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {graph}'), path)
+    options = {"deny": "Pad", "report": "first"}
+    local = onnx_bisect.diagnose(path, backend="whitelist", options=options)
+
+    with closing(Installation.at(tmp_path)) as it:
+        running = embedded(it.service)
+        running.start()
+        try:
+            it.ended(job := it.submit(path, options))
+            it.ended(other := it.submit(path, options, spec=SearchSpec(as_is=True)))
+        finally:
+            running.stop()
+        report, as_it_is = it.report(job), it.report(other)
+    said = report["certificate"]["unknown"]
+    assert (report["headline"], report["culprits"]) == (local.report["headline"], [])
+    assert "an invalid node" in said[0]
+    assert said == local.report["certificate"]["unknown"]
+    assert as_it_is["certificate"]["unknown"] != said

@@ -199,7 +199,7 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
 def _next_step(keeper: LeaseKeeper[ClaimedSearch], known: SearchRecord, width: int) -> tuple[Step, bool]:
     """The next step, and whether the file was refused and changed copies of it come next."""
     spec, search, universe = keeper.spec, keeper.claimed.search, keeper.universe
-    planner: Planner = partial(plan, recheck=spec.recheck, brief=spec.brief)
+    planner: Planner = partial(plan, recheck=spec.recheck, brief=spec.brief, as_is=spec.as_is)
     if spec.pieces:
         called = ", ".join(f"{name}={value}" for name, value in search.options.items())
         planner = CulpritsThenWhole(culprits=[int(units, 16) for units in spec.pieces], called=called)

@@ -25,7 +25,7 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors
 from onnxbisect.model.facts import dims_of
 from onnxbisect.model.values import TensorValues
-from onnxbisect.preflight import DISPUTED, Finding, ToolLimits, after_pass, preflight
+from onnxbisect.preflight import DISPUTED, Finding, ToolLimits, after_pass, invalid_nodes, preflight
 from onnxbisect.unitset import UnitSet, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
@@ -322,13 +322,17 @@ def search_context(
     )
     known = cut.split_variants(model.universe, _special_units(model, description))
     required = cut.producers_required_by_type(model, description.probe_format, static=description.needs_static)
-    doubted = of(model.unit_of_node[name] for name in loaded.doubted if name in model.unit_of_node)
+    doubted, invalid = (
+        of(model.unit_of_node[name] for name in names if name in model.unit_of_node)
+        for names in (loaded.doubted, () if piece else invalid_nodes(model))
+    )
     universe = replace(
         known,
         required_producers=required,
         size_makers=cut.makers_of_open_sizes(model) if description.needs_static else {},
         advertised=description.ops,
         doubted=doubted,
+        invalid=invalid,
     )
     if not description.probe_format.folds:
         constant = cut.producers_of_constants(model)

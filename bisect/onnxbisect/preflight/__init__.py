@@ -18,7 +18,7 @@ from onnxbisect.preflight.run import (
     inspection_document,
     preflight,
 )
-from onnxbisect.preflight.structure import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL, contradict
+from onnxbisect.preflight.structure import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL, contradict, invalid_nodes
 from onnxbisect.preflight.subject import type_text
 from onnxbisect.preflight.target import (
     DISPUTED,
@@ -53,6 +53,7 @@ __all__ = [
     "contradict",
     "inspect",
     "inspection_document",
+    "invalid_nodes",
     "preflight",
     "settled_by",
     "type_text",

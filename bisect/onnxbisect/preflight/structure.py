@@ -7,11 +7,12 @@ import onnx
 
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import count, english, shortened
+from onnxbisect.model import Model
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.gate import complaint
 from onnxbisect.model.infer import contradiction
 from onnxbisect.model.pools import unbatched_pools
-from onnxbisect.model.scopes import bodies, captures, domain_of, qualified, reads
+from onnxbisect.model.scopes import bodies, captures, domain_of, is_constant, qualified, reads
 from onnxbisect.model.versions import newer_ops
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text, unique
 
@@ -23,6 +24,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _LIMIT = 2 << 30
 #: What onnx.checker says of an op that the operator set lacks.
 _NO_SUCH_OP = "No Op registered for"
+#: How a complaint of onnx's shape inference about a node begins.
+_NODE = r"\(op_type:\w+, node name: "
 
 
 def opset_too_old(subject: InspectedModel) -> CheckResult | None:
@@ -209,12 +212,23 @@ def invalid_model(subject: InspectedModel) -> CheckResult | None:
 
 
 def invalid_node(subject: InspectedModel) -> CheckResult | None:
-    """Nodes that onnx's shape inference refuses: what they read is of another shape than they take."""
-    types = subject.model.types
-    if all(name in types for node in subject.nodes for name in node.output if name):
-        return None
-    said = contradiction(subject.model.proto, subject.model.known)
-    return CheckResult(detail=brief(said)) if said else None
+    """The first node that onnx's shape inference refuses: what it reads is of another shape than it takes."""
+    said = _refusal_of_inference(subject.model)
+    return CheckResult(nodes=invalid_nodes(subject.model), detail=brief(said)) if said else None
+
+
+def invalid_nodes(model: Model) -> tuple[str, ...]:
+    """The node that an `invalid-node` is about."""
+    found = re.match(rf"{_NODE}(.*?)\): ", _refusal_of_inference(model))
+    return () if found is None else (found[1],)
+
+
+def _refusal_of_inference(model: Model) -> str:
+    """The first complaint: those about nodes behind it may follow from it."""
+    nodes = (node for node in model.proto.graph.node if not is_constant(node))
+    if all(name in model.types for node in nodes for name in node.output if name):
+        return ""
+    return re.split(rf" (?={_NODE})", contradiction(model.proto, model.known))[0]
 
 
 def shape_contradiction(subject: InspectedModel) -> CheckResult | None:

@@ -66,10 +66,18 @@ _GROUPS_PER_CULPRIT = 4
 _MOST_AT_FIRST = 3
 #: The options of a universe's last replay, what it saw, and what it asked for. Only saves time: a replay from the start
 #: sees and asks the same.
-_LAST: WeakKeyDictionary[Universe, tuple[tuple[bool, bool], Seen, list[Ask]]] = WeakKeyDictionary()
+_LAST: WeakKeyDictionary[Universe, tuple[tuple[bool, bool, bool], Seen, list[Ask]]] = WeakKeyDictionary()
 
 
-def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: bool = False, brief: bool = False) -> Plan:
+def plan(
+    universe: Universe,
+    verdicts: Verdicts,
+    width: int = 1,
+    *,
+    recheck: bool = False,
+    brief: bool = False,
+    as_is: bool = False,
+) -> Plan:
     """The useful probes now, best first, with the diagnosis so far.
 
     Probes that do not depend on each other are all returned. If they are fewer than `width`, speculative ones follow:
@@ -82,8 +90,10 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     interaction may be reported with more units than it needs; in a small piece, whose ops were chosen because they
     pass, look for a group that fails before an op that does. For pieces that are not reported themselves, because the
     repaired model is compiled in the end.
+
+    `as_is`: search also where the compiler names an invalid node of the model.
     """
-    asks, search, oracle = _planned(universe, verdicts, width, recheck, brief)
+    asks, search, oracle = _planned(universe, verdicts, width, (recheck, brief, as_is))
     diagnosis = conclude(universe, oracle, search, recheck, verdicts)
     expected = len(asks) + (0.0 if search.state.finished else search.state.surprise)
     return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=expected)
@@ -93,14 +103,14 @@ def next_asks(
     universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: bool = False, brief: bool = False
 ) -> list[Ask]:
     """The probes of `plan` without its diagnosis, which takes as long to make as a replay."""
-    asks, _, _ = _planned(universe, verdicts, width, recheck, brief)
+    asks, _, _ = _planned(universe, verdicts, width, (recheck, brief, False))
     return asks
 
 
 def _planned(
-    universe: Universe, verdicts: Verdicts, width: int, recheck: bool, brief: bool
+    universe: Universe, verdicts: Verdicts, width: int, options: tuple[bool, bool, bool]
 ) -> tuple[list[Ask], SearchReplay, Oracle]:
-    options = (recheck, brief)
+    recheck, brief, as_is = options
     seen = _resume(universe, verdicts, options)
     while True:
         search, oracle = _replay(universe, seen, *options)
@@ -115,12 +125,12 @@ def _planned(
         asks = [Ask(units=units, attempt=0, why=why) for units, why in last if units not in verdicts]
         return asks, search, oracle
     if asks and len(asks) < width:
-        replay = partial(_replay, universe, recheck=recheck, brief=brief)
+        replay = partial(_replay, universe, recheck=recheck, brief=brief, as_is=as_is)
         asks += speculate(universe, search, oracle, replay, seen, verdicts, asks, width - len(asks))
     return asks, search, oracle
 
 
-def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) -> Seen:
+def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool, bool]) -> Seen:
     """What the last replay saw, with the answers to what it asked for once all of them are on record."""
     last = _LAST.get(universe)
     if last is None or last[0] != options:
@@ -139,10 +149,10 @@ def _answers(asks: Sequence[Ask], verdicts: Verdicts) -> Answers:
     return {ask.units: tuple(verdicts[ask.units][: ask.attempt + 1]) for ask in asks}
 
 
-def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool) -> tuple[SearchReplay, Oracle]:
+def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool, as_is: bool) -> tuple[SearchReplay, Oracle]:
     state = SearchState()
     oracle = Oracle(universe, seen.verdicts, recheck, state, seen.asked)
-    search = SearchReplay(universe, oracle, state, brief=brief)
+    search = SearchReplay(universe, oracle, state, brief=brief, as_is=as_is)
     search.run()
     return search, oracle
 

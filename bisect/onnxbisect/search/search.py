@@ -36,10 +36,13 @@ _MOST_FLAKY = 40
 class SearchReplay:
     """One replay. After `run`, `state` holds what follows from the verdicts on record."""
 
-    def __init__(self, universe: Universe, oracle: Oracle, state: SearchState, *, brief: bool = False) -> None:
+    def __init__(
+        self, universe: Universe, oracle: Oracle, state: SearchState, *, brief: bool = False, as_is: bool = False
+    ) -> None:
         self._universe = universe
         self._oracle = oracle
         self._brief = brief
+        self._as_is = as_is
         self._confirmer = Confirmer(universe, oracle, brief=brief)
         self._within_limit = WithinLimit(universe, oracle, state, brief=brief)
         self.locator = Locator(universe, oracle, state, brief=brief)
@@ -54,7 +57,7 @@ class SearchReplay:
             # only a pass ends the search here, so only a pass is rechecked
             if not whole or (ask().passed and ask(sure=True).passed):
                 self.state.proof = (whole,)
-            elif sentence := self._hopeless():
+            elif sentence := self._hopeless() or self._invalid():
                 self.state.hopeless = sentence
             else:
                 self._search()
@@ -88,6 +91,19 @@ class SearchReplay:
                 count=len(ops),
             )
         return ""
+
+    def _invalid(self) -> str:
+        """Why the model is to be mended first, as a sentence: all that the compiler names of it is invalid; else empty.
+
+        Behind such a node no tensor has a type, so few cuts there would get an answer.
+        """
+        named = self._oracle.refused_by_log(self._universe.everything)
+        if self._as_is or not named or named & ~self._universe.invalid:
+            return ""
+        return english(
+            "The compiler names {node}, an invalid node: mend the export. `--as-is` searches the rest all the same.",
+            node=f"'{self._universe.names[lowest(named)][0]}'",
+        )
 
     def _said_of_every_probe(self) -> str:
         """The error that disjoint probes got before any other answer, so it is not about the model; else empty."""

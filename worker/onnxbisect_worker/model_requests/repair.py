@@ -89,7 +89,7 @@ class ChangedModels:
     ) -> CompletedDiagnosis:
         """The job for these answers on a model, or on a piece, which is searched in brief."""
         verdicts = SearchRecord(records=answers).verdicts
-        diagnosis = plan(context.universe, verdicts, recheck=self.recheck, brief=brief).diagnosis
+        diagnosis = plan(context.universe, verdicts, recheck=self.recheck, brief=brief, as_is=self.as_is).diagnosis
         return context.job(diagnosis, answers, stats)
 
 

@@ -130,7 +130,8 @@ class ModelWork:
     ) -> protocol.ModelQuestion | protocol.ReportOutcome:
         """See `ModelProcess.report`. The files are in the working folder under generated names."""
         verdicts = SearchRecord(records=begun.answers).verdicts
-        diagnosis = plan(self._context.universe, verdicts, recheck=self._spec.recheck).diagnosis
+        spec = self._spec
+        diagnosis = plan(self._context.universe, verdicts, recheck=spec.recheck, as_is=spec.as_is).diagnosis
         if compiles_after is not None:
             diagnosis = replace(diagnosis, culprits=(), needs_context=())
         job = self._context.job(diagnosis, begun.answers, begun.stats)
