@@ -9,16 +9,9 @@ from onnx import TensorProto
 
 from onnxbisect.cut.required_producers import is_empty
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect_backends.probing.boundary_traits import (
-    DTYPES,
-    Trait,
-    TraitKind,
-    as_measured,
-    measure,
-    newest_versions,
-    trial,
-    usual_traits,
-)
+from onnxbisect_backends.probing.boundary_traits import DTYPES, as_measured, measure, newest_versions, usual_traits
+from onnxbisect_backends.probing.small_models import trial
+from onnxbisect_backends.probing.traits import Trait, TraitKind
 from support.engine.cut_models import session
 
 IR_14, OPSET_28 = (

@@ -21,7 +21,7 @@ from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.contract import Limits as CompileLimits
 from onnxbisect_backends.probing.boundary_limits import learn_limits
-from onnxbisect_backends.probing.boundary_traits import Trait, TraitKind
+from onnxbisect_backends.probing.traits import Trait, TraitKind
 from onnxbisect_backends.registry import make
 from support.engine.scalar_graphs import BAD, scalar_graphs
 from support.examples import examples

@@ -21,16 +21,9 @@ from onnxbisect.model.model import Model
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.folders import cache_folder
-from onnxbisect_backends.probing.boundary_traits import (
-    HIGHEST_PLAIN_RANK,
-    Trait,
-    TraitKind,
-    as_measured,
-    measure,
-    newest_versions,
-    traits_of,
-)
+from onnxbisect_backends.probing.boundary_traits import as_measured, measure, newest_versions, traits_of
 from onnxbisect_backends.probing.identity import target_identity
+from onnxbisect_backends.probing.traits import HIGHEST_PLAIN_RANK, Trait, TraitKind
 
 #: The fields of a probe format that are limits of the boundary.
 _LIMITS = (
