@@ -236,8 +236,9 @@ class _FileSearch:
             if learned:
                 ended = driver.ask_whole()  # with the calls that were made since
             left = driver.budget_left
-            passes = ended.diagnosis.verdict is Status.PASS
-            if passes and self.artifacts is not None and not self.artifacts.exists():
+            whole = driver.universe.everything
+            known = any(it.units == whole and it.cached and it.verdict.passed for it in ended.records)
+            if known and self.artifacts is not None and not self.artifacts.exists():
                 ended = _compiled_again(driver, ended, self.searching.progress)
         return _SearchedFile(
             ended=ended,

@@ -168,6 +168,16 @@ def test_a_model_that_compiles_is_zero_and_one_call(shell: Shell) -> None:
     assert "1 compiler call" in done.out
 
 
+def test_what_just_compiled_is_not_compiled_again_for_its_files(shell: Shell) -> None:
+    """A command that writes none had every model that compiles compiled twice."""
+    asks = ("--", sys.executable, "-c", "print(open('calls', 'a').write('x'))", "{model}")
+    for times in (1, 2):  # what is known from an earlier run has no files, and is asked for them
+        done = shell.call("run", C2, "--out", "out", *asks)
+        assert done.code == 0
+        assert "\n1 compiler call " in done.out
+        assert (shell.folder / "calls").read_text() == "x" * times
+
+
 @pytest.mark.timeout(30)
 def test_a_compiler_that_never_answers_is_three(shell: Shell) -> None:
     done = shell.call("run", _small(shell.folder), "--", sys.executable, "-c", "exit(125)", "{model}")
