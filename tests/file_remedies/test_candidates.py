@@ -15,6 +15,7 @@ from onnxbisect.preflight import NEWER_THAN_TOOL, REFUSED_AT_BOUNDARY, ToolLimit
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.rewrites import Exactness
+from onnxbisect.verdict import Hints
 from support.examples import models
 from support.file_remedies import Same, Save
 
@@ -66,6 +67,26 @@ def test_reductions_that_a_tool_may_not_read_are_written_as_before(save: Save, s
     assert applied([candidate]) == [["axes-to-attributes"]]
     assert [attribute.name for attribute in candidate.proto.graph.node[0].attribute] == ["axes"]
     same(path, candidate.proto)
+
+
+@pytest.mark.parametrize(
+    ("op", "remedies"),
+    [("Exp", [["floats-in-float32"]]), ("Where", [["unsigned-to-signed"]]), ("Relu", [])],
+)
+def test_an_op_that_is_named_may_be_refused_for_the_type_that_it_reads(
+    save: Save, op: str, remedies: list[list[str]]
+) -> None:
+    """Its node stays the same in a file whose tensors have another type."""
+    graph = {
+        "Exp": "a = Relu(x) d = Cast<to = 11>(a) e = Exp(d) y = Cast<to = 1>(e)",
+        "Where": "a = Relu(x) b = Cast<to = 9>(a) d = Cast<to = 2>(a) e = Where(b, d, d) y = Cast<to = 1>(e)",
+        "Relu": "a = Relu(x) d = Cast<to = 11>(a) e = Exp(d) y = Cast<to = 1>(e)",
+    }
+    model = load(save(f"g (float[2,3] x) => (float[2,3] y) {{ {graph[op]} }}"))
+    reader = ToolLimits(tool="Chipper")
+    found = list(candidates(model, preflight(model, reader), reader, hints=Hints(ops=(op,))))
+    assert applied(found) == remedies
+    assert all(candidate.needed for candidate in found)
 
 
 def test_there_are_never_more_than_four(save: Save) -> None:

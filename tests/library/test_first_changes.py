@@ -199,6 +199,12 @@ def _with_doubles(graph: onnx.GraphProto) -> None:
     graph.node.insert(1, helper.make_node("Cast", ["t1"], ["double"], name="cast", to=TensorProto.DOUBLE))
 
 
+def _with_an_op_of_doubles(graph: onnx.GraphProto) -> None:
+    _with_doubles(graph)
+    graph.node[1].output[0] = "cast"
+    graph.node.insert(2, helper.make_node("Exp", ["cast"], ["double"], name="exp"))
+
+
 @pytest.mark.parametrize("words", ["Op not support: {}", "not supported"])
 @pytest.mark.parametrize(
     ("change", "op", "opset"),
@@ -212,6 +218,7 @@ def _with_doubles(graph: onnx.GraphProto) -> None:
         (_with_an_op_of_constants, "Cos", 17),
         (_with_a_newer_op, "HardSwish", 13),
         (_with_doubles, "Cast", 17),
+        (_with_an_op_of_doubles, "Exp", 17),
     ],
 )
 def test_an_op_that_a_change_answers_is_not_searched_for(
@@ -231,7 +238,9 @@ def test_an_op_that_a_change_answers_is_not_searched_for(
         form += [it.op_type for it in nodes if it.op_type == "Dropout" and len(it.output) > 1]
         form += [it.op_type for it in nodes if it.op_type == "ReduceMean" and len(it.input) > 1]
         form += [it.op_type for it in nodes if it.op_type == "HardSwish" and version < 14]
-        form += [it.op_type for it in nodes if it.op_type == "Cast" and it.attribute[0].i == TensorProto.DOUBLE]
+        doubles = {it.output[0] for it in nodes if it.op_type == "Cast" and it.attribute[0].i == TensorProto.DOUBLE}
+        form += [it.op_type for it in nodes if it.op_type == "Exp" and it.input[0] in doubles]
+        form += [it.op_type for it in nodes if it.output[0] in doubles and op == "Cast"]
         refused = form or [it.op_type for it in nodes if it.op_type == "Abs"]
         if not refused:
             return Verdict(status=Status.PASS)

@@ -220,6 +220,7 @@ def candidates(
             continue
         made.add(done)
         touched = bool(named) and not leaves_named(file.proto, hints, candidate.proto)
+        touched = touched or _retyped(file, nodes, done)
         folded = bool(hints.unfolded) and _FOLDING in done
         needed = touched or folded or not (_ids(of_errors) - base).isdisjoint(done)
         if needed or not named:
@@ -399,6 +400,13 @@ def _named(proto: onnx.ModelProto, hints: Hints) -> list[onnx.NodeProto]:
     """The nodes that a tool named, or whose op it did."""
     ops = {op.rpartition("::")[2] for op in hints.ops}
     return [node for node in walk(proto.graph) if node.op_type in ops or node.name in hints.nodes]
+
+
+def _retyped(file: File, nodes: Iterable[onnx.NodeProto], remedies: Iterable[str]) -> bool:
+    """Whether one of the nodes reads or makes a tensor that has another element type after these remedies."""
+    gone = frozenset[int]().union(*(declarations.RETYPED.get(remedy, ()) for remedy in remedies))
+    tensors = (file.types.get(name) for node in nodes for name in (*node.input, *node.output))
+    return any(kind is not None and kind.tensor_type.elem_type in gone for kind in tensors)
 
 
 def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Counter[Hashable]:

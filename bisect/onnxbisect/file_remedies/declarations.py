@@ -252,6 +252,13 @@ def unsigned_to_signed(file: File, limits: ToolLimits) -> RemediedFile:
     return RemediedFile(proto=result, sentence=sentence, types=types, exactness=exactness)
 
 
+#: Of which types tensors have another one after a remedy; the nodes that read and make them may stay as they are.
+RETYPED: Mapping[str, frozenset[int]] = {
+    floats_in_float32.id: frozenset(_OTHER_FLOATS),
+    unsigned_to_signed.id: frozenset(_UNSIGNED),
+}
+
+
 def _cast_to(node: onnx.NodeProto) -> int:
     """The element type that a Cast makes; 0 for other ops."""
     return next((it.i for it in node.attribute if it.name == "to" and node.op_type == "Cast"), 0)
