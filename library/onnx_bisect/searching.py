@@ -274,7 +274,7 @@ class Searches:
                 context = self._searching.learned(driver, context, samples, folder)
             self._latest = context, model.doubted  # consecutive searches are often of the same model
             ended = driver.ask_whole() if whole else driver.run()
-            anew = not whole and self._searching.learned_versions(driver, context, ended, folder)
+            anew = not (whole or piece) and self._searching.learned_versions(driver, context, ended, folder)
         self._searching.progress(SearchEnded(ending=ended.ending))
         self._calls += ended.stats.compiler_calls
         if anew:
