@@ -43,6 +43,9 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import CulpritFiles
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
 
+#: Findings that are told before the search, so that the user can stop it and change the model.
+_TOLD_FIRST = (*NEWER_THAN_TOOL, "invalid-node")
+
 
 @with_keywords(SearchTerms)
 def diagnose(
@@ -107,10 +110,7 @@ def diagnose(
     if calibration is not None and context.samples is None:
         tell(Note(sentence=f"{chosen.name} takes no input samples; calibration changes nothing for it."))
     for finding in context.findings:
-        if finding.id in (
-            *NEWER_THAN_TOOL,
-            "invalid-node",
-        ):  # before the search, so that the user can stop it and change the model
+        if finding.id in _TOLD_FIRST:
             tell(Note(sentence=f"{finding.detail}. {finding.why} {finding.fix}"))
     searching = Searching(
         backend=chosen,
