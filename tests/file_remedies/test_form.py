@@ -84,6 +84,19 @@ def test_empty_outputs_are_left_out_or_named(repair: Repair, same: Same, save: S
     same(path, candidate.proto)
 
 
+def test_an_empty_output_of_an_op_of_onnxruntime_stays(repair: Repair, save: Save) -> None:
+    """Its rule replaces it without the outputs that have no name."""
+    path = save("g (float[2,4] x, float[4] w) => (float[2,4] y, float[2,4] sum) {}")
+    proto = onnx.load(path)
+    outputs = ["y", "", "", "sum"]
+    proto.graph.node.append(
+        onnx.helper.make_node("SkipSimplifiedLayerNormalization", ["x", "x", "w"], outputs, domain="com.microsoft")
+    )
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    onnx.save(proto, path)
+    assert repair(path, "drop-empty-outputs").applied == ()
+
+
 def test_optional_outputs_that_nothing_reads_are_left_out(repair: Repair, same: Same, save: Save) -> None:
     path = save(
         "g (float[2,3] x, float[3] s, float[1,1,4,4] i) => (float[2,3] y, float[1,1,3,3] p, int64[1,1,3,3] at) "

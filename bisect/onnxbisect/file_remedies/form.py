@@ -28,7 +28,7 @@ from onnxbisect.file_remedies.remedy import (
 )
 from onnxbisect.language import BETWEEN, count, english, quoted, shortened
 from onnxbisect.model.external import external_tensors, tensors
-from onnxbisect.model.scopes import every_node, is_constant, walk
+from onnxbisect.model.scopes import domain_of, every_node, is_constant, walk
 from onnxbisect.model.unused import drop_unused, unread_outputs
 from onnxbisect.model.versions import newer_ops, raised
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, ToolLimits, type_text
@@ -87,7 +87,8 @@ def weights_inside(file: File, limits: ToolLimits) -> RemediedFile:
 @file_remedy("drop-empty-outputs", answers="empty-output-name")
 def drop_empty_outputs(file: File, limits: ToolLimits) -> RemediedFile:
     """Empty names at the end of a node's outputs removed: an output that is left out there need not be written. Empty
-    names before others are replaced by names that nothing reads.
+    names before others are replaced by names that nothing reads, but for ops of onnxruntime's own, whose rules want
+    them empty.
     """
     result = copied(file.proto)
     taken = tensor_names(result.graph)
@@ -98,7 +99,7 @@ def drop_empty_outputs(file: File, limits: ToolLimits) -> RemediedFile:
             kept.pop()
         left_out += len(kept) < len(node.output)
         del node.output[len(kept) :]
-        before = [place for place, name in enumerate(kept[:-1]) if not name]
+        before = [place for place, name in enumerate(kept[:-1]) if not name and not domain_of(node)]
         named += bool(before)
         for place in before:
             node.output[place] = unused_name(f"{kept[-1]}_unread", taken)
