@@ -111,7 +111,7 @@ def diagnose(
         tell(Note(sentence=f"{chosen.name} takes no input samples; calibration changes nothing for it."))
     for finding in context.findings:
         if finding.id in _TOLD_FIRST:
-            tell(Note(sentence=f"{finding.detail}. {finding.why} {finding.fix}"))
+            tell(Note(sentence=f"{finding.detail}. {finding.why.rstrip('.')}. {finding.fix}"))
     searching = Searching(
         backend=chosen,
         terms=wanted,
