@@ -146,7 +146,7 @@ def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[T
 
 
 def _stricter(trait: Trait) -> Trait | None:
-    """What is refused as well, if a probe in the form of `_limit` is."""
+    """A trait of what probes get in place of this one; if it is refused too, they must get another form."""
     if trait.what is TraitKind.NAME and int(trait.value) > PLAIN_NAME:
         return replace(trait, value=str(PLAIN_NAME))
     if trait.what is TraitKind.RANK and trait.value == "0":

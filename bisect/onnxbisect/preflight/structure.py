@@ -214,12 +214,16 @@ def invalid_model(subject: InspectedModel) -> CheckResult | None:
 def invalid_node(subject: InspectedModel) -> CheckResult | None:
     """The first node that onnx's shape inference refuses: what it reads is of another shape than it takes."""
     said = _refusal_of_inference(subject.model)
-    return CheckResult(nodes=invalid_nodes(subject.model), detail=brief(said)) if said else None
+    return CheckResult(nodes=_refused_in(said), detail=brief(said)) if said else None
 
 
 def invalid_nodes(model: Model) -> tuple[str, ...]:
     """The node that an `invalid-node` is about."""
-    found = re.match(rf"{_NODE}(.*?)\): ", _refusal_of_inference(model))
+    return _refused_in(_refusal_of_inference(model))
+
+
+def _refused_in(said: str) -> tuple[str, ...]:
+    found = re.match(rf"{_NODE}(.*?)\): ", said)
     return () if found is None else (found[1],)
 
 
