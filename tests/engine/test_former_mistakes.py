@@ -319,8 +319,10 @@ def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_wit
         (Behaviour.SCATTERED, 102, Log.FIRST_OFFENDER),  # the same in no tensor's reach of each other
         (Behaviour.SCATTERED, 127, Log.FIRST_OFFENDER),  # fused with a place of an op that is refused in another one
         (Behaviour.SCATTERED, 121, Log.FIRST_OFFENDER),  # excused in another remainder than the one it was put into
-        (Behaviour.SCATTERED, 163, Log.FIRST_OFFENDER),  # named first for a pattern that it is part of
-        (Behaviour.SCATTERED, 253, Log.FIRST_OFFENDER),
+        (Behaviour.EXCUSE, 800_273, Log.FIRST_OFFENDER),  # named first for a pattern that it is part of
+        (Behaviour.UNLESS, 800_079, Log.FIRST_OFFENDER),  # excused by an op that makes a pattern with others like it
+        (Behaviour.UNLESS, 800_111, Log.FIRST_OFFENDER),
+        (Behaviour.EXCUSE, 800_118, Log.FIRST_OFFENDER),  # excused by its one neighbour, and by nothing larger
         (Behaviour.CUT, 54, Log.FIRST_OFFENDER),  # an op that fails with some of its consumers
         (Behaviour.BOUNDARY, 78, Log.FIRST_OFFENDER),  # ops apart from each other that pass with all between them
         (Behaviour.PIECES, 57, Log.FIRST_OFFENDER),  # the same, where others like them were seen to pass so

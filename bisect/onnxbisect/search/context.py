@@ -4,12 +4,13 @@ An op that fails alone may compile where it is fused with its neighbours. The ne
 which a remainder leaves out, so these probes put them back.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, cycle, product
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, product
 
 from onnxbisect.search.pattern import occurrences
 from onnxbisect.search.state import Occurrence, Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
+from onnxbisect.unitset import UnitSet, full, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe, remembered
 
 #: Steps of dataflow around a suspect that are its context. Decomposed GELU and attention lie within, and layer
@@ -34,18 +35,25 @@ _MOST_WINDOWS = 8
 #: An op of a small model is asked in all connected sets of at most so many units, because what a compiler fuses may
 #: overlap with what it refuses: then every larger set fails.
 _FUSED = 4
-#: The same for an op that a log names, in the first few sets of three units and of so many.
-_MOST_FUSED = 4
 #: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
 #: Most readers of an op that it is asked with, one by one (`fused_pieces`).
 _MOST_READERS = 2
-#: How many sets of other units an op is asked with where the log of the whole model names it and nothing else is
-#: wrong, and in how many of them each unit is, in a model of fewest units and of more: for most pairs of units, one of
-#: the sets has the first and not the second.
-_FEW_SETS, _MORE_SETS = (3, 1), (4, 2)
+#: How likely an op that a log names is excused by a unit apart from it, by one next to it, by two and by three units
+#: that it reaches.
+_EXCUSED_BY = (0.24, 0.4, 0.2, 0.16)
+#: How likely these excuse it whatever else is there, unless some other op is there, and only if nothing else is.
+_EXCUSED_BESIDE = (0.3, 0.4, 0.3)
+#: The least likelihood of an excuse that is worth a call.
+_WORTH_A_CALL = 0.014
+#: Most of these probes for an op that is named beside all that no log names, in a model of fewest units and of more.
+_FEW_ASKED, _MORE_ASKED = 3, 5
 #: Most units of a model that is asked the fewer.
 _FEWEST_UNITS = 7
+#: Most ops of a model of which the single units, and not all of an op, are taken for what may keep one from passing.
+_FEW_OPS = 3
+#: Most ops that a probe leaves out of a small model.
+_MOST_LEFT_OUT = 2
 #: In a model of at most so many units all contexts are asked even if a log names the op; that costs few calls.
 VERY_FEW_UNITS = 4
 
@@ -277,31 +285,89 @@ def computed_from(universe: Universe, units: UnitSet) -> UnitSet:
     return units
 
 
-def small_contexts(universe: Universe, units: UnitSet, named_first: UnitSet) -> list[UnitSet]:
-    """A suspect of a small model with all within one to three steps, and in a few connected sets of each size.
+@dataclass(frozen=True)
+class _Excuses:
+    """What may make an op pass that fails alone: `pairs` of what has to be beside it, and of what must not be there.
 
-    Sets with units that a log would name before this one tell nothing of it, unless they all pass: these come last.
+    Sets of them are integers, as sets of units are. `likelihoods` are those of each pair of a set. `probes` are the
+    probes that could show some pairs, with these.
     """
-    found = [universe.ball(units, steps) for steps in (1, 2, 3)]
-    connected = sorted(_connected(universe, units, _FUSED), key=lambda one: size(one & named_first))
-    for count in range(2, _FUSED + 1):
-        found += [one for one in connected if size(one) == count][:_MOST_FUSED]
-    return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
+
+    pairs: tuple[tuple[UnitSet, UnitSet], ...]
+    likelihoods: tuple[tuple[int, float], ...]
+    probes: dict[UnitSet, int]
 
 
-def few_contexts(universe: Universe, units: UnitSet, within: UnitSet) -> list[UnitSet]:
-    """A suspect of a small model with a few sets of these other units; units that follow each other are in others.
+@remembered(256)
+def _excuses(universe: Universe, units: UnitSet, masked: UnitSet) -> _Excuses:
+    """The excuses of an op of a small model, beside `masked` units, which fail by themselves."""
+    rest = universe.everything & ~units
+    ones = [1 << it for it in members(rest)]
+    apart = rest & ~universe.neighbours(units)
+    connected = _connected(universe, units, _FUSED)
+    helpers = [[it for it in ones if it & apart]]
+    helpers += [[it & ~units for it in connected if size(it) == size(units) + count] for count in (1, 2, 3)]
+    ops = [it & rest for it in universe.variant_members if it & rest]
+    spoilers = ops if len(ops) > _FEW_OPS else ones
+    pairs: list[tuple[UnitSet, UnitSet]] = []
+    likelihoods = []
+    for excused, alike in zip(_EXCUSED_BY, helpers, strict=True):
+        anywhere = [(it, 0) for it in alike]
+        without_one = [(it, spoiler & ~it) for it in alike for spoiler in spoilers if spoiler & ~it]
+        by_itself = [(it, rest & ~it) for it in alike]
+        for beside, found in zip(_EXCUSED_BESIDE, (anywhere, without_one, by_itself), strict=True):
+            if found:
+                likelihoods.append((full(len(found)) << len(pairs), excused * beside / len(found)))
+                pairs += found
+    probes = [*connected, *(universe.ball(units, steps) for steps in (1, 2, 3)), *(units | it for it in ones)]
+    for left_out in chain.from_iterable(combinations(spoilers, count) for count in range(_MOST_LEFT_OUT + 1)):
+        without = rest & ~masked & ~union(left_out) | units
+        probes += [without, *(without | it for it in ones if it & masked)]
+    return _Excuses(
+        tuple(pairs),
+        tuple(likelihoods),
+        {it: _shown(pairs, it, masked) for it in dict.fromkeys(probes) if it not in (units, universe.everything)},
+    )
 
-    What excuses the op where nothing is beside it that would fail with it shows in a set that has the one and not the
-    other.
+
+def _shown(pairs: Iterable[tuple[UnitSet, UnitSet]], probe: UnitSet, masked: UnitSet) -> int:
+    """The excuses for which the probe would pass, as far as masked units are not what fails in it."""
+    hidden = probe & masked
+    return of(
+        index
+        for index, (helper, spoiler) in enumerate(pairs)
+        if is_subset(helper, probe) and not spoiler & probe and is_subset(hidden, helper)
+    )
+
+
+def likeliest_context(
+    universe: Universe,
+    units: UnitSet,
+    masked: UnitSet,
+    failing: Iterable[UnitSet],
+    possible: Callable[[UnitSet], bool],
+    *,
+    beside_all: bool,
+) -> UnitSet:
+    """The possible probe of a named op of a small model that passes most likely, after those that failed; 0 if none is
+    worth a call.
+
+    An op may pass beside some units, unless another one is there. Each failing probe excludes such excuses, and the
+    next one is that which shows the likeliest of those left; a few are enough for an op that is named `beside_all` that
+    no log names. `masked` are units that fail by themselves.
     """
-    count, each = _FEW_SETS if len(universe) <= _FEWEST_UNITS else _MORE_SETS
-    found = [units] * count
-    others = (other for other in _outwards(universe, units) if within >> other & 1)
-    for other, chosen in zip(others, cycle(combinations(range(count), each)), strict=False):
-        for index in chosen:
-            found[index] |= 1 << other
-    return [probe for probe in dict.fromkeys(found) if probe not in (units, universe.everything)]
+    excuses = _excuses(universe, units, masked & ~units)
+    excluded = union(_shown(excuses.pairs, it, masked & ~units) for it in failing if is_subset(units, it))
+    asked = sum(not possible(it) for it in excuses.probes)
+    if beside_all and asked >= (_FEW_ASKED if len(universe) <= _FEWEST_UNITS else _MORE_ASKED):
+        return 0
+    best, most = 0, _WORTH_A_CALL
+    for probe, shown in excuses.probes.items():
+        left = shown & ~excluded
+        likelihood = sum(each * size(left & those) for those, each in excuses.likelihoods)
+        if likelihood > most and possible(probe):
+            best, most = probe, likelihood
+    return best
 
 
 def grown_contexts(universe: Universe, suspect: Suspect) -> list[UnitSet]:

@@ -16,14 +16,12 @@ from onnxbisect.language import english
 from onnxbisect.search.context import (
     between_neighbours,
     computed_from,
-    few_contexts,
     fused_pieces,
     grown_contexts,
-    small_contexts,
 )
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone
-from onnxbisect.search.places import lists_ops, named_beside_all, named_first, rests_on_a_part, seen_to_fail
+from onnxbisect.search.places import lists_ops, named_beside_all, open_context, rests_on_a_part, seen_to_fail
 from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -36,8 +34,7 @@ _MOST_NAMED, _MOST_REFUSED = 2, 3
 _PIECES_NAMED = 3
 #: Most units of a model that is asked without each single one.
 _FEWEST_UNITS = 6
-#: Most different ops of a model of which little is left without one: there an op is asked with each other unit, and
-#: without what is next to it.
+#: Most different ops of a model of which little is left without one: there an op is asked without what is next to it.
 _FEW_OPS = 2
 #: Fewest unconnected units of interactions, and fewest such interactions, that may be a limit of unconnected pieces.
 _MANY_PIECES, _MANY_ALIKE = 3, 4
@@ -59,37 +56,21 @@ class NamedContexts:
         """Contexts for an op that a log names, in a small model; none if the compiler lists all ops that it refuses.
 
         A log with a single name may mean an interaction that the op is part of, or that a unit is left out that makes
-        the op pass.
+        the op pass. The op is asked in each remainder with its other places, unless it is named beside all that no log
+        names, with all that it is computed from, and in the context in which it passes most likely.
         """
         if not self._small or lists_ops(self._universe, self._oracle, suspects):
             return ()
-        why = english("{say} in a small context", say=suspect.say(self._universe))
-        universe, units = self._universe, suspect.units
-        if beside := named_beside_all(universe, self._oracle, suspect, suspects):
-            probes = [self._oracle.without_named(probe, units) for probe in few_contexts(universe, units, beside)]
-        else:
-            small = small_contexts(universe, units, named_first(units, suspects))
-            probes = [*small, *self._without_one_op(suspect, remainders)]
+        universe, oracle, units = self._universe, self._oracle, suspect.units
+        beside = named_beside_all(universe, oracle, suspect, suspects)
+        probes = [] if beside else [oracle.without_named(it | suspect.everywhere, units) for it in remainders]
         before = computed_from(universe, units)
         if not is_subset(before, beside):  # where it is named with all that, nothing in front of it was cut
             probes.append(before)
-        return tuple((probe, why) for probe in probes if probe not in (suspect.units, self._universe.everything))
-
-    def _without_one_op(self, suspect: Suspect, remainders: Sequence[UnitSet]) -> list[UnitSet]:
-        """The suspect in each remainder with its other places, and beside all that no log names without each op
-        of that: it may fail with that op only. What else the logs name there is left out.
-
-        In a model of hardly any ops that would leave too little, and the suspect is asked with each other unit.
-        """
-        universe, oracle = self._universe, self._oracle
-        beside = oracle.without_named(universe.everything, suspect.everywhere)
-        found = [remainder | suspect.everywhere for remainder in remainders]
-        if len(universe.variant_members) <= _FEW_OPS:
-            found += [suspect.units | 1 << other for other in members(universe.everything & ~suspect.units)]
-        if is_subset(suspect.units, beside):
-            ops = (alike for alike in universe.variant_members if alike & beside & ~suspect.units)
-            found += [beside & ~alike | suspect.units for alike in ops]
-        return [oracle.without_named(probe, suspect.units) for probe in found]
+        if context := open_context(universe, oracle, units, suspects, beside_all=bool(beside)):
+            probes.append(context)
+        why = english("{say} in a small context", say=suspect.say(universe))
+        return tuple((probe, why) for probe in probes if probe not in (units, universe.everything))
 
     def of_interaction(self, suspect: Suspect, suspects: Sequence[Suspect]) -> list[Question]:
         """Contexts for an interaction of a small model where a log names ops.

@@ -9,8 +9,7 @@ from onnxbisect.search.context import (
     PATTERN,
     REACH,
     VERY_FEW_UNITS,
-    few_contexts,
-    small_contexts,
+    likeliest_context,
     windows,
 )
 from onnxbisect.search.oracle import Oracle
@@ -51,9 +50,8 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
     Units of variants that a profile lacks cannot be in a passing probe, so no probe has to contain them. Places are
     equal if their surroundings within three steps look alike.
 
-    In a model of few units a place counts only if each of its small contexts was asked (`context.small_contexts`, or
-    `few_contexts` where the op is `named_beside_all`), unless a log lists the ops of several suspects: what fails with
-    more may be another culprit that it is part of.
+    In a model of few units a place counts only if no context of it is worth a call (`open_context`), unless a log lists
+    the ops of several suspects: what fails with more may be another culprit that it is part of.
     """
     suspects = state.suspects
     doubted = union(universe.variant_members[variant] for variant in state.only_alone)
@@ -79,23 +77,24 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
     )
     if universe.is_small and not lists_ops(universe, oracle, suspects):
         for suspect in suspects:
-            within = named_beside_all(universe, oracle, suspect, suspects)
+            beside_all = bool(named_beside_all(universe, oracle, suspect, suspects))
             for unit in members(seen & suspect.everywhere):
-                one = 1 << unit
-                asked = (
-                    few_contexts(universe, one, within)
-                    if within
-                    else small_contexts(universe, one, named_first(one, suspects))
-                )
-                if any(oracle.look(probe) is None for probe in asked):
-                    seen &= ~one
+                if open_context(universe, oracle, 1 << unit, suspects, beside_all=beside_all):
+                    seen &= ~(1 << unit)
     return union(suspect.alike(universe, seen & suspect.everywhere) for suspect in suspects if suspect.single)
 
 
-def named_first(units: UnitSet, suspects: Sequence[Suspect]) -> UnitSet:
-    """The single suspects in front of these units: a compiler that names the first op it refuses names those."""
-    others = union(it.everywhere for it in suspects if it.single and not it.everywhere & units)
-    return others & (1 << lowest(units)) - 1
+def open_context(
+    universe: Universe, oracle: Oracle, units: UnitSet, suspects: Sequence[Suspect], *, beside_all: bool
+) -> UnitSet:
+    """The next probe of a named op of a small model (`context.likeliest_context`), none that holds an interaction."""
+    masked = union(it.everywhere for it in suspects if it.single)
+    together = [of(place) for it in suspects if it.interaction for place in it.occurrences]
+
+    def possible(probe: UnitSet) -> bool:
+        return oracle.look(probe) is None and not any(is_subset(it, probe) for it in together)
+
+    return likeliest_context(universe, units, masked, oracle.failing, possible, beside_all=beside_all)
 
 
 def unseen_in_place(
