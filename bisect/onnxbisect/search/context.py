@@ -358,8 +358,8 @@ def likeliest_context(
     """
     excuses = _excuses(universe, units, masked & ~units)
     excluded = union(_shown(excuses.pairs, it, masked & ~units) for it in failing if is_subset(units, it))
-    asked = sum(not possible(it) for it in excuses.probes)
-    if beside_all and asked >= (_FEW_ASKED if len(universe) <= _FEWEST_UNITS else _MORE_ASKED):
+    enough = _FEW_ASKED if len(universe) <= _FEWEST_UNITS else _MORE_ASKED
+    if beside_all and sum(not possible(it) for it in excuses.probes) >= enough:
         return 0
     best, most = 0, _WORTH_A_CALL
     for probe, shown in excuses.probes.items():
