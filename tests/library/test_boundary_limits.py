@@ -311,6 +311,41 @@ def test_names_are_shortened_further_where_the_limit_is_low(
     assert result.certificate.proven
 
 
+_NAME = "a" * 42
+#: Each has one trait that some compilers mind at a boundary, and no other that is measured.
+ALONE = {
+    "a long input": (
+        f"(float[2,3] x) => (float[2,3] y, float[2,3] z) {{ {_NAME} = {BAD}(x) y = Neg(x) z = Neg({_NAME}) }}",
+        Limits(longest_name=30),
+    ),
+    "a long output": (
+        f"(float[2,3] x) => (float[2,3] y) {{ {_NAME} = Abs(x) b = {BAD}({_NAME}) y = Add({_NAME}, b) }}",
+        Limits(longest_name=31),
+    ),
+    "an input of rank 1": (
+        f"(float[2,3] x) => (float[3] y) {{ m = ReduceMax<keepdims = 0, axes = [0]>(x) b = {BAD}(m) y = Neg(b) }}",
+        Limits(min_input_rank=2),
+    ),
+    "inputs and outputs of rank 1": (
+        f"""(float[2,3] x) => (float[2,3] y) {{
+            m = ReduceMax<keepdims = 0, axes = [0]>(x)
+            b = {BAD}(x)
+            n = Neg(m)
+            y = Add(b, n)
+        }}""",
+        Limits(min_input_rank=2, min_output_rank=2),
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "limits"), ALONE.values(), ids=ALONE)
+def test_what_most_compilers_take_is_measured_where_nothing_else_is(body: str, limits: Limits, tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(text(f"g {body}", tmp_path), backend=limits.compiles, cache=False, as_is=True)
+
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
+
+
 ROW = f"""g (float[2,3] x) => (float[2,3] y) <int64[1] first = {{0}}> {{
     m = ReduceMax<keepdims = 0, axes = [0]>(x)
     s = ReduceMax<keepdims = 0>(m)

@@ -179,7 +179,7 @@ def takes_no_pair(*refused: str) -> onnx_bisect.CompileFunction:
 
 
 CALLS = """<ir_version: 8, opset_import: ["" : 17, "my" : 1, "other" : 1]>
-g (float[3] x) => (float[3] y) { a = my.A(x)  b = my.B(a)  c = Tanh(b)  d = my.A(c)  y = my.B(d) }
+g (float[2,3] x) => (float[2,3] y) { a = my.A(x)  b = my.B(a)  c = Tanh(b)  d = my.A(c)  y = my.B(d) }
 <domain: "my", opset_import: ["" : 17, "other" : 1]>
 A (v) => (w) { u = Neg(v)  w = other.Inner(u) }
 <domain: "other", opset_import: ["" : 17]>

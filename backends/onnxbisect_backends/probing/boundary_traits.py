@@ -52,11 +52,11 @@ Ask = Callable[[onnx.ModelProto], bool | None]
 def traits_of(model: Model) -> frozenset[Trait]:
     """The traits that the model's parts may have.
 
-    Parts have more inputs and outputs than the model. How many are taken, and names and ranks that most compilers take,
-    are asked with the other traits, if there are any: no call where a compiler takes all of these.
+    Parts have more inputs and outputs than the model. How many are taken is asked with the other traits, if there are
+    any: no call where a compiler takes that many and all of these.
     """
     wiring = read_wiring(model)
-    found, beside = set[Trait](), set(_MANY)
+    found = set[Trait]()
     if any(len(names) >= _COUNTS[0] for names in (*wiring.boundary, *wiring.made)):
         found |= _MANY
     if external_tensors(model.proto):
@@ -71,10 +71,9 @@ def traits_of(model: Model) -> frozenset[Trait]:
             kind = model.types.get(name, own.get(name))
             if kind is not None and kind.HasField("tensor_type"):
                 rank = len(kind.tensor_type.shape.dim)
-                if kind.tensor_type.HasField("shape") and (not rank or HIGHEST_PLAIN_RANK < rank <= _HIGHEST_RANK):
+                plain = LOWEST_PLAIN_RANK <= rank <= HIGHEST_PLAIN_RANK
+                if kind.tensor_type.HasField("shape") and rank <= _HIGHEST_RANK and not plain:
                     found.add(Trait(what=TraitKind.RANK, output=output, value=str(rank)))
-                elif rank and rank < LOWEST_PLAIN_RANK:
-                    beside.add(Trait(what=TraitKind.RANK, output=output, value=str(rank)))
                 if is_empty(kind) and not output:  # a probe can avoid only inputs without elements
                     found.add(Trait(what=TraitKind.EMPTY, output=output, value=""))
                 if runtime_dtype(kind) in DTYPES:
@@ -82,11 +81,10 @@ def traits_of(model: Model) -> frozenset[Trait]:
             longest[output] = max(longest[output], len(name.encode("utf-8", "replace")))
             signs[output].update(name)
         if longest[output] > SHORT_NAME:
-            trait = Trait(what=TraitKind.NAME, output=output, value=str(longest[output]))
-            (found if longest[output] > PLAIN_NAME else beside).add(trait)
+            found.add(Trait(what=TraitKind.NAME, output=output, value=str(longest[output])))
         if odd := sorted(sign for sign in signs[output] if safe_name(sign) != sign):
             found.add(Trait(what=TraitKind.CHARACTERS, output=output, value="".join(odd)))
-    return frozenset(found | beside if found else found)
+    return frozenset(found | _MANY if found else found)
 
 
 def version_traits(proto: onnx.ModelProto) -> frozenset[Trait]:
