@@ -53,7 +53,8 @@ class Spy:
         return None
 
     def describe(self):
-        return Description(tool="spy", version="1", dynamic_shapes=True)
+        # nothing is measured of it before the search: its first compile is the one that a test asks for
+        return Description(tool="spy", version="1", dynamic_shapes=True, boundary_known=True)
 
     def compile(self, probe, workdir, limits):
         code = self.options["code"]
