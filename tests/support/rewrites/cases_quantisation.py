@@ -113,10 +113,12 @@ def _bytes(draw: DrawFn, dims: tuple[int, ...], kind: type) -> np.ndarray:
 def _(draw: DrawFn) -> Instance:
     rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     depth = draw(st.sampled_from([1, 4, 300, 1000]))
-    # onnxruntime's product saturates on some processors where both operands are large and one is signed
     left, right = np.uint8, draw(st.sampled_from([np.uint8, np.int8]))
     batch = draw(st.sampled_from([(), (2,)]))
     a, b = _bytes(draw, (*batch, rows, depth), left), _bytes(draw, (depth, columns), right)
+    if right is np.int8:
+        # onnxruntime adds two such products in 16 bits, which saturate, on processors that have AVX2 and no VNNI
+        b = b // 2
     zeros = []
     if draw(st.booleans()):
         zeros = [Constant(_bytes(draw, (), left))]
