@@ -172,13 +172,14 @@ def test_what_this_process_holds_is_not_the_models() -> None:
 
 def test_a_model_that_there_is_no_memory_to_write_takes_too_much() -> None:
     tensor = onnx.TensorProto(data_type=onnx.TensorProto.UINT8, dims=[600 << 20], raw_data=bytes(600 << 20))
+    allowed = replace(ALLOWED, seconds=10)  # as above
 
     def work() -> Established:
         tensor.SerializeToString()
         return nothing()
 
     with pytest.raises(ExceededError, match=r"^took more than 1024 MB of memory$"):
-        forked(work, ALLOWED)
+        forked(work, allowed)
 
 
 def test_work_that_waits_for_a_processor_is_waited_for() -> None:
