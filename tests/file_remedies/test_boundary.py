@@ -7,6 +7,7 @@ import pytest
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.file_remedies import REMEDIES, File, candidates, promising
+from onnxbisect.model import load
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.preflight import Severity, ToolLimits, preflight
 from onnxbisect.probe_format import ProbeFormat
@@ -117,6 +118,25 @@ def test_a_narrower_float_at_the_boundary_is_not_called_exact(
     (first, *_) = candidates(model, preflight(model, reader(limits)), reader(limits))
 
     assert first.exactness is exactness
+
+
+def test_a_node_without_a_name_is_called_the_same_in_the_changed_file(tmp_path: Path) -> None:
+    """A report about it names nodes that the user's file has."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (double[2] x) => (double[2] y, double[2] z) { y = Relu(x)  [n] z = Neg(x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    model = load(tmp_path / "model.onnx")
+    taken = reader(ProbeFormat(input_dtypes=frozenset({"float"}), output_dtypes=frozenset({"float"})))
+    (it,) = (it for it in REMEDIES if it.id == "neutral-boundary")
+
+    changed = it.apply(File.of(model), taken).proto
+
+    assert output_names(changed) == ["y", "z"]
+    assert [node.name for node in model.proto.graph.node] == ["Relu_y", "n"]
+    assert {node.op_type: node.name for node in changed.graph.node if node.op_type != "Cast"} == {
+        "Relu": "Relu_y",
+        "Neg": "n",
+    }
 
 
 def test_names_are_shortened_in_the_file(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ and not at the boundary: such files have other inputs and outputs than the model
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 import onnx
@@ -252,6 +252,7 @@ def neutral_boundary(file: File, limits: ToolLimits) -> RemediedFile:
         raise NotApplicable(f"{limits.tool} is known to take all inputs and outputs as they are")
     inner = {old: new for new, old in renamed.items() if new in _boundary(graph)}
     rename_tensors(graph, {**inner, **{new: old for old, new in inner.items()}})
+    _name_after(graph, {new: old for old, new in inner.items()})
     types = {inner[name]: before[name] for name in after}
     inputs = {value.name for value in graph.input}
     said = [
@@ -267,6 +268,14 @@ def neutral_boundary(file: File, limits: ToolLimits) -> RemediedFile:
         exactness=max((exactness_of(before[name], kind) for name, kind in after.items()), key=list(Exactness).index),
         types={**types, **after},
     )
+
+
+def _name_after(graph: onnx.GraphProto, old_names: Mapping[str, str]) -> None:
+    """Give a node without a name the one that reading the file gives it (`make_unique`), by its output's old name."""
+    taken = {node.name for node in graph.node}
+    for node in graph.node:
+        if not node.name and (made := next(filter(None, node.output), "")) in old_names:
+            node.name = unused_name(f"{node.op_type}_{old_names[made]}", taken)
 
 
 @file_remedy("shorten-names", answers="boundary-name-too-long")
