@@ -193,6 +193,13 @@ def test_four_workers_state_what_one_states_and_only_what_is_true(graph: Univers
     assert not judge(runs[0], diagnoses[0]).false_facts
 
 
+def test_nothing_is_asked_about_no_node_at_all():
+    """The log of the whole model names each node, so all but these are none; the compiler is down at that time."""
+    run = Run(world=world(Behaviour.WINDOW, 34), log=Log.EVERY_NODE)
+    run.diagnose()
+    assert 0 not in run.verdicts
+
+
 def test_a_small_model_is_proven_only_after_all_ways_to_break_its_patterns():
     """Three of thirteen sets of four are in no set that leaves out only pairs of them (`breaks`)."""
     run = Run(world=world(Behaviour.MONOTONE, 274), log=Log.SILENT)

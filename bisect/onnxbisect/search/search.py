@@ -118,7 +118,7 @@ class SearchReplay:
         whole = self._universe.everything
         self._oracle.settle_contradictions()
         listed = self._oracle.named_in(whole)
-        if self._may_be_all(listed):
+        if listed != whole and self._may_be_all(listed):
             self._oracle.ask(whole & ~listed, english("all but the nodes that the log lists"))
         elif self._universe.doubted and self._universe.doubted != whole:
             self._oracle.ask(whole & ~self._universe.doubted, english("all but what failed before it was repaired"))
