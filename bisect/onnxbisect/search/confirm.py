@@ -3,7 +3,7 @@
 Where failing probes on record blame a suspect in its context already, nothing new is asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onnxbisect.language import english
@@ -11,14 +11,15 @@ from onnxbisect.search.context import (
     NEAR,
     PATTERN,
     REACH,
-    VERY_FEW_UNITS,
     clusters,
-    every_way,
+    computed_from,
+    kinds_of_places,
     neighbours_kept,
     other_contexts,
     place_with_most_neighbours,
 )
 from onnxbisect.search.doubts import NamedContexts
+from onnxbisect.search.excuses import open_context
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone as alone_probe
 from onnxbisect.search.pattern import enough_to_show
@@ -27,6 +28,7 @@ from onnxbisect.search.places import (
     commonest_of_lists,
     is_about_others,
     is_named,
+    is_named_for_itself,
     listed_apart,
     listed_beside,
     refused_by_name,
@@ -205,8 +207,8 @@ class Confirmer:
             blame = blamed_on_record(self._oracle, suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
                 blame = without_others(near | suspect.units, suspect, suspects)
-        if self._small and not suspect.verified and not self._is_named_for_itself(suspect):
-            ways = every_way(self._universe, suspect, suspects, remainder)
+        if self._small and not suspect.verified and not is_named_for_itself(self._universe, self._oracle, suspect):
+            ways = self._ways(suspect, suspects, remainder)
             questions += [(probe, english("{say} in another context", say=say)) for probe in ways]
         elif is_open:
             questions += self._named.of_op(suspect, suspects, remainders)
@@ -214,6 +216,18 @@ class Confirmer:
             questions += self._named.of_interaction(suspect, suspects)
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
         return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
+
+    def _ways(self, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> Iterator[UnitSet]:
+        """Contexts at each kind of place for a suspect of a small model that no log names, until it passes at one."""
+        places = kinds_of_places(self._universe, (tuple(members(suspect.units)), *suspect.occurrences))
+        yield from (remainder | place for place in places)
+        if suspect.single:
+            yield from (computed_from(self._universe, place) for place in places)
+        for place in places:
+            if any(map(self._oracle.passes_within, places)):
+                return
+            if context := open_context(self._universe, self._oracle, place, suspects, named=False):
+                yield context
 
     def _named_case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]
@@ -316,17 +330,6 @@ class Confirmer:
             return False
         everything = self._universe.everything
         return self._universe.is_small or bool(suspect.units & self._oracle.named_in(everything))
-
-    def _is_named_for_itself(self, suspect: Suspect) -> bool:
-        """Whether the compiler names the op when it is alone, or gives the same message for a larger probe."""
-        if is_named(self._universe, self._oracle, suspect):
-            return True
-        verdict = self._oracle.look(suspect.fails)
-        if len(self._universe) <= VERY_FEW_UNITS or verdict is None or not verdict.fingerprint:
-            return False
-        larger = [failing for failing in self._oracle.failing if size(failing) > size(suspect.fails)]
-        words = (self._oracle.look(failing) for failing in larger if suspect.held_by(failing))
-        return any(said is not None and said.fingerprint == verdict.fingerprint for said in words)
 
     def _failed(self, probe: UnitSet) -> bool:
         verdict = self._oracle.look(self._oracle.probe(probe))

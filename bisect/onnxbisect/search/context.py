@@ -4,14 +4,13 @@ An op that fails alone may compile where it is fused with its neighbours. The ne
 which a remainder leaves out, so these probes put them back.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, combinations, product
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, product
 
 from onnxbisect.search.pattern import occurrences
 from onnxbisect.search.state import Occurrence, Suspect
-from onnxbisect.unitset import UnitSet, full, is_subset, lowest, members, of, size, union
-from onnxbisect.universe import Universe, remembered
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
+from onnxbisect.universe import Universe
 
 #: Steps of dataflow around a suspect that are its context. Decomposed GELU and attention lie within, and layer
 #: normalisation up to its last Add.
@@ -32,28 +31,13 @@ _MOST_TOGETHER = 6
 _MOST_GROUPS = 4
 #: Most parts of a group of suspects that are asked.
 _MOST_WINDOWS = 8
-#: An op of a small model is asked in all connected sets of at most so many units, because what a compiler fuses may
+#: An op of a small model may be asked in any connected set of at most so many units, because what a compiler fuses may
 #: overlap with what it refuses: then every larger set fails.
-_FUSED = 4
+FUSED = 4
 #: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
 #: Most readers of an op that it is asked with, one by one (`fused_pieces`).
 _MOST_READERS = 2
-#: How likely an op that a log names is excused by a unit apart from it, by one next to it, by two and by three units
-#: that it reaches.
-_EXCUSED_BY = (0.24, 0.4, 0.2, 0.16)
-#: How likely these excuse it whatever else is there, unless some other op is there, and only if nothing else is.
-_EXCUSED_BESIDE = (0.3, 0.4, 0.3)
-#: The least likelihood of an excuse that is worth a call.
-_WORTH_A_CALL = 0.014
-#: Most of these probes for an op that is named beside all that no log names, in a model of fewest units and of more.
-_FEW_ASKED, _MORE_ASKED = 3, 5
-#: Most units of a model that is asked the fewer.
-_FEWEST_UNITS = 7
-#: Most ops of a model of which the single units, and not all of an op, are taken for what may keep one from passing.
-_FEW_OPS = 3
-#: Most ops that a probe leaves out of a small model.
-_MOST_LEFT_OUT = 2
 #: In a model of at most so many units all contexts are asked even if a log names the op; that costs few calls.
 VERY_FEW_UNITS = 4
 
@@ -235,49 +219,6 @@ def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = P
     return units
 
 
-def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
-    """Contexts of all sizes for a suspect of a small model; if any context makes it pass, one of these does."""
-    masked = union(other.everywhere for other in suspects if not other.capacity)
-    kept_out = tuple(other.everywhere for other in suspects if other != suspect)
-    found = _every_context(universe, suspect.units, suspect.occurrences, masked, kept_out, remainder)
-    return [probe for probe in found if is_subset(suspect.units, probe) or suspect.held_by(probe)]
-
-
-# Each replay of a search asks for the same contexts.
-@remembered(256)
-def _every_context(
-    universe: Universe,
-    own: UnitSet,
-    occurrences: tuple[Occurrence, ...],
-    masked: UnitSet,
-    kept_out: tuple[UnitSet, ...],
-    remainder: UnitSet,
-) -> tuple[UnitSet, ...]:
-    found: list[UnitSet] = []
-    for units in _kinds_of_places(universe, occurrences):
-        found.append(remainder | units)
-        found += [universe.ball(units, steps) for steps in (1, 2, 3)]
-        found += [universe.ball(units, steps, remainder | units) for steps in (1, 2)]
-        beside = _cluster(universe, units, masked) & ~units
-        found.append(remainder | units | beside)
-        found.append(remainder | units | universe.ball(units, 1) & beside)
-        others = _outwards(universe, units)
-        left_out = universe.everything & ~units
-        found += [units | 1 << other for other in others]
-        if size(units) == 1:
-            found += _connected(universe, units, _FUSED)
-            if not (before := computed_from(universe, units)) & masked & ~units:
-                found.append(before)
-            left_out &= universe.neighbours(units) | masked
-        else:
-            found += [(remainder | units) & ~(1 << other) for other in members(remainder & ~units)]
-            found += [remainder | units | 1 << other for other in members(beside)]
-            found += [universe.joined(units | 1 << other, universe.everything) for other in others]
-        found += [universe.everything & ~(1 << other) for other in members(left_out)]
-    found += [universe.everything & ~others | own for others in kept_out]
-    return tuple(dict.fromkeys(found))
-
-
 def computed_from(universe: Universe, units: UnitSet) -> UnitSet:
     """These units with all that is before them: nothing that they read is cut, where a compiler may refuse the cut."""
     while (grown := units | union(universe.predecessors[unit] for unit in members(units))) != units:
@@ -285,100 +226,15 @@ def computed_from(universe: Universe, units: UnitSet) -> UnitSet:
     return units
 
 
-@dataclass(frozen=True)
-class _Excuses:
-    """What may make an op pass that fails alone: `pairs` of what has to be beside it, and of what must not be there.
-
-    Sets of them are integers, as sets of units are. `likelihoods` are those of each pair of a set. `probes` are the
-    probes that could show some pairs, with these.
-    """
-
-    pairs: tuple[tuple[UnitSet, UnitSet], ...]
-    likelihoods: tuple[tuple[int, float], ...]
-    probes: dict[UnitSet, int]
-
-
-@remembered(256)
-def _excuses(universe: Universe, units: UnitSet, masked: UnitSet) -> _Excuses:
-    """The excuses of an op of a small model, beside `masked` units, which fail by themselves."""
-    rest = universe.everything & ~units
-    ones = [1 << it for it in members(rest)]
-    apart = rest & ~universe.neighbours(units)
-    connected = _connected(universe, units, _FUSED)
-    helpers = [[it for it in ones if it & apart]]
-    helpers += [[it & ~units for it in connected if size(it) == size(units) + count] for count in (1, 2, 3)]
-    ops = [it & rest for it in universe.variant_members if it & rest]
-    spoilers = ops if len(ops) > _FEW_OPS else ones
-    pairs: list[tuple[UnitSet, UnitSet]] = []
-    likelihoods = []
-    for excused, alike in zip(_EXCUSED_BY, helpers, strict=True):
-        anywhere = [(it, 0) for it in alike]
-        without_one = [(it, spoiler & ~it) for it in alike for spoiler in spoilers if spoiler & ~it]
-        by_itself = [(it, rest & ~it) for it in alike]
-        for beside, found in zip(_EXCUSED_BESIDE, (anywhere, without_one, by_itself), strict=True):
-            if found:
-                likelihoods.append((full(len(found)) << len(pairs), excused * beside / len(found)))
-                pairs += found
-    probes = [*connected, *(universe.ball(units, steps) for steps in (1, 2, 3)), *(units | it for it in ones)]
-    for left_out in chain.from_iterable(combinations(spoilers, count) for count in range(_MOST_LEFT_OUT + 1)):
-        without = rest & ~masked & ~union(left_out) | units
-        probes += [without, *(without | it for it in ones if it & masked)]
-    return _Excuses(
-        tuple(pairs),
-        tuple(likelihoods),
-        {it: _shown(pairs, it, masked) for it in dict.fromkeys(probes) if it not in (units, universe.everything)},
-    )
-
-
-def _shown(pairs: Iterable[tuple[UnitSet, UnitSet]], probe: UnitSet, masked: UnitSet) -> int:
-    """The excuses for which the probe would pass, as far as masked units are not what fails in it."""
-    hidden = probe & masked
-    return of(
-        index
-        for index, (helper, spoiler) in enumerate(pairs)
-        if is_subset(helper, probe) and not spoiler & probe and is_subset(hidden, helper)
-    )
-
-
-def likeliest_context(
-    universe: Universe,
-    units: UnitSet,
-    masked: UnitSet,
-    failing: Iterable[UnitSet],
-    possible: Callable[[UnitSet], bool],
-    *,
-    beside_all: bool,
-) -> UnitSet:
-    """The possible probe of a named op of a small model that passes most likely, after those that failed; 0 if none is
-    worth a call.
-
-    An op may pass beside some units, unless another one is there. Each failing probe excludes such excuses, and the
-    next one is that which shows the likeliest of those left; a few are enough for an op that is named `beside_all` that
-    no log names. `masked` are units that fail by themselves.
-    """
-    excuses = _excuses(universe, units, masked & ~units)
-    excluded = union(_shown(excuses.pairs, it, masked & ~units) for it in failing if is_subset(units, it))
-    enough = _FEW_ASKED if len(universe) <= _FEWEST_UNITS else _MORE_ASKED
-    if beside_all and sum(not possible(it) for it in excuses.probes) >= enough:
-        return 0
-    best, most = 0, _WORTH_A_CALL
-    for probe, shown in excuses.probes.items():
-        left = shown & ~excluded
-        likelihood = sum(each * size(left & those) for those, each in excuses.likelihoods)
-        if likelihood > most and possible(probe):
-            best, most = probe, likelihood
-    return best
-
-
 def grown_contexts(universe: Universe, suspect: Suspect) -> list[UnitSet]:
     """A suspect of a small model with all that is next to it, and with each unit of that, at each kind of place."""
     found: list[UnitSet] = []
-    for units in _kinds_of_places(universe, (tuple(members(suspect.units)), *suspect.occurrences)):
-        found += [universe.ball(units, 1), *_connected(universe, units, size(units) + 1)]
+    for units in kinds_of_places(universe, (tuple(members(suspect.units)), *suspect.occurrences)):
+        found += [universe.ball(units, 1), *connected(universe, units, size(units) + 1)]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 
 
-def _kinds_of_places(universe: Universe, occurrences: Iterable[Occurrence]) -> list[UnitSet]:
+def kinds_of_places(universe: Universe, occurrences: Iterable[Occurrence]) -> list[UnitSet]:
     """One place for each kind of neighbourhood; at most `_MOST_PLACES`."""
     kinds: dict[tuple[int, ...], UnitSet] = {}
     for place in occurrences:
@@ -389,7 +245,7 @@ def _kinds_of_places(universe: Universe, occurrences: Iterable[Occurrence]) -> l
     return list(kinds.values())[:_MOST_PLACES]
 
 
-def _connected(universe: Universe, units: UnitSet, most: int) -> list[UnitSet]:
+def connected(universe: Universe, units: UnitSet, most: int) -> list[UnitSet]:
     """All sets of at most so many units that hold these and are reached from them step by step; small ones first."""
     found: list[UnitSet] = []
     layer = [units]
@@ -398,13 +254,3 @@ def _connected(universe: Universe, units: UnitSet, most: int) -> list[UnitSet]:
         layer = list(dict.fromkeys(grown))
         found += layer
     return found
-
-
-def _outwards(universe: Universe, units: UnitSet) -> list[int]:
-    """All other units, nearest first."""
-    order: list[int] = []
-    reached = units
-    while frontier := universe.neighbours(reached) & ~reached:
-        order += members(frontier)
-        reached |= frontier
-    return order + list(members(universe.everything & ~reached))

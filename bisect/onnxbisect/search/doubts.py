@@ -19,9 +19,10 @@ from onnxbisect.search.context import (
     fused_pieces,
     grown_contexts,
 )
+from onnxbisect.search.excuses import open_context
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone
-from onnxbisect.search.places import lists_ops, named_beside_all, open_context, rests_on_a_part, seen_to_fail
+from onnxbisect.search.places import lists_ops, named_beside_all, rests_on_a_part, seen_to_fail
 from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -67,7 +68,7 @@ class NamedContexts:
         before = computed_from(universe, units)
         if not is_subset(before, beside):  # where it is named with all that, nothing in front of it was cut
             probes.append(before)
-        if context := open_context(universe, oracle, units, suspects, beside_all=bool(beside)):
+        if context := open_context(universe, oracle, units, suspects, named=True, beside_all=bool(beside)):
             probes.append(context)
         why = english("{say} in a small context", say=suspect.say(universe))
         return tuple((probe, why) for probe in probes if probe not in (units, universe.everything))

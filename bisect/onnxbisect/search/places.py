@@ -9,9 +9,9 @@ from onnxbisect.search.context import (
     PATTERN,
     REACH,
     VERY_FEW_UNITS,
-    likeliest_context,
     windows,
 )
+from onnxbisect.search.excuses import open_context
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, identical
 from onnxbisect.search.state import SearchState, Suspect
@@ -40,6 +40,18 @@ def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
     return bool(oracle.of_named_ops(suspect.fails) & alike or oracle.named_in(suspect.fails))
 
 
+def is_named_for_itself(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
+    """Whether the compiler names the op when it is alone, or gives the same message for a larger probe."""
+    if is_named(universe, oracle, suspect):
+        return True
+    verdict = oracle.look(suspect.fails)
+    if len(universe) <= VERY_FEW_UNITS or verdict is None or not verdict.fingerprint:
+        return False
+    larger = [failing for failing in oracle.failing if size(failing) > size(suspect.fails)]
+    words = (oracle.look(failing) for failing in larger if suspect.held_by(failing))
+    return any(said is not None and said.fingerprint == verdict.fingerprint for said in words)
+
+
 def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> UnitSet:
     """The units of single suspects that a failing probe blames in their place, and those in equal places.
 
@@ -50,8 +62,9 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
     Units of variants that a profile lacks cannot be in a passing probe, so no probe has to contain them. Places are
     equal if their surroundings within three steps look alike.
 
-    In a model of few units a place counts only if no context of it is worth a call (`open_context`), unless a log lists
-    the ops of several suspects: what fails with more may be another culprit that it is part of.
+    In a model of few units a place that a log names counts only if no context of it is worth a call (`open_context`),
+    unless a log lists the ops of several suspects: what fails with more may be another culprit that it is part of. Of
+    what no log names these were asked before it was confirmed.
     """
     suspects = state.suspects
     doubted = union(universe.variant_members[variant] for variant in state.only_alone)
@@ -77,24 +90,13 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
     )
     if universe.is_small and not lists_ops(universe, oracle, suspects):
         for suspect in suspects:
+            if not is_named_for_itself(universe, oracle, suspect):
+                continue
             beside_all = bool(named_beside_all(universe, oracle, suspect, suspects))
             for unit in members(seen & suspect.everywhere):
-                if open_context(universe, oracle, 1 << unit, suspects, beside_all=beside_all):
+                if open_context(universe, oracle, 1 << unit, suspects, named=True, beside_all=beside_all):
                     seen &= ~(1 << unit)
     return union(suspect.alike(universe, seen & suspect.everywhere) for suspect in suspects if suspect.single)
-
-
-def open_context(
-    universe: Universe, oracle: Oracle, units: UnitSet, suspects: Sequence[Suspect], *, beside_all: bool
-) -> UnitSet:
-    """The next probe of a named op of a small model (`context.likeliest_context`), none that holds an interaction."""
-    masked = union(it.everywhere for it in suspects if it.single)
-    together = [of(place) for it in suspects if it.interaction for place in it.occurrences]
-
-    def possible(probe: UnitSet) -> bool:
-        return oracle.look(probe) is None and not any(is_subset(it, probe) for it in together)
-
-    return likeliest_context(universe, units, masked, oracle.failing, possible, beside_all=beside_all)
 
 
 def unseen_in_place(
@@ -278,7 +280,7 @@ def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> boo
     """Whether an interaction of a small model, found by a log that names ops, may fail because of some of its units.
 
     Units that fail by themselves pass in some context, else they would be a culprit. The interaction may just lack
-    what makes them pass. Only a compiler that names nothing is asked enough contexts to tell (`context.every_way`).
+    what makes them pass. Only a compiler that names nothing is asked enough contexts to tell (`open_context`).
     """
     verdict = oracle.look(suspect.fails)
     if not universe.is_small or not suspect.interaction or verdict is None or not verdict.hints:
