@@ -262,12 +262,17 @@ def test_a_budget_of_calls_ends_the_search_with_what_is_known() -> None:
 
 
 def test_a_budget_of_seconds_ends_a_compile_and_its_outcome_is_forgotten() -> None:
-    table = Table(seconds=0.4)
-    ended = drive(table, budget=Budget(seconds=0.6))
-    assert len(table.asked) == 2
-    assert len(ended.records) == 1
+    class Slow(Table):
+        def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
+            self.seconds = 0.0 if units == 15 else 60.0
+            return super().ask(units, seconds_left)
+
+    table = Slow()
+    ended = drive(table, budget=Budget(seconds=2))
+    assert table.asked == [15, 1]
+    assert [record.units for record in ended.records] == [15]
     assert ended.ending is Ending.SECONDS
-    assert ended.stats.wall_seconds < 1.0
+    assert ended.stats.wall_seconds < table.seconds
 
 
 def test_stop_keeps_verdicts_and_forgets_killed_compiles() -> None:
