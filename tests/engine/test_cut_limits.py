@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
-from onnxbisect.search.limits import WithinLimit
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import occurrences
 from onnxbisect.search.state import CutLimit, Measure, SearchState, Suspect, amount
+from onnxbisect.search.within_limit import WithinLimit
 from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 from support.engine.judging import Run, judge

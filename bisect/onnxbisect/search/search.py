@@ -8,13 +8,14 @@ from operator import and_
 from onnxbisect.diagnosis import ContextUnits
 from onnxbisect.language import english
 from onnxbisect.search.confirm import Confirmer
-from onnxbisect.search.limits import AnswerLimitError, WithinLimit, covering, is_covered, pieces
+from onnxbisect.search.limits import AnswerLimitError, covering, is_covered, pieces
 from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import identical, ways_to_break
 from onnxbisect.search.places import asked_alone, failing_only_alone, seen_to_fail, unseen_in_place
 from onnxbisect.search.state import SearchState, Suspect
+from onnxbisect.search.within_limit import WithinLimit
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind
