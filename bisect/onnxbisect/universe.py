@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, wraps
-from typing import TypeVar, TypeVarTuple
-from weakref import WeakKeyDictionary, proxy
+from typing import TypeVar, TypeVarTuple, cast
+from weakref import WeakKeyDictionary, ref
 
 from onnxbisect.unitset import UnitSet, full, lowest, members, of
 
@@ -284,8 +284,8 @@ def remembered(
         @wraps(work)
         def cached(universe: Universe, /, *arguments: *_Arguments) -> _Result:
             if universe not in caches:
-                alive = proxy(universe)
-                caches[universe] = lru_cache(most)(lambda *those: work(alive, *those))
+                alive = cast("Callable[[], Universe]", ref(universe))  # whoever asks holds it
+                caches[universe] = lru_cache(most)(lambda *those: work(alive(), *those))
             return caches[universe](*arguments)
 
         return cached
