@@ -9,7 +9,7 @@ import pytest
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import occurrences
-from onnxbisect.search.state import CutLimit, Measure, SearchState, Suspect, amount
+from onnxbisect.search.state import CutLimit, Gauge, Measure, SearchState, Suspect, amount
 from onnxbisect.search.within_limit import WithinLimit
 from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
@@ -112,6 +112,45 @@ def test_an_op_is_told_from_a_limit_of_what_the_compiler_takes_at_a_time(measure
     assert max(calls) <= 2 * COUNT
 
 
+def test_a_limit_of_pieces_is_told_where_some_ops_stay_on_the_host() -> None:
+    """Without the limit the search took each few ops for an interaction: 213 calls for 40 units, and 4 had no end."""
+    calls, said = [], 0
+    for seed in range(20):
+        model = network(seed)
+        if not all(model.variant_members):
+            continue
+        chance = random.Random(f"host {seed}")
+        bad, hosted, other = chance.sample(model.variant_members, 3)
+        hosted |= other
+        pieces = reference(model, Measure.PIECES)
+        most = chance.choice([1, 2, 4])
+
+        def refused(
+            units: UnitSet,
+            bad: UnitSet = bad,
+            hosted: UnitSet = hosted,
+            pieces: Callable[[UnitSet], int] = pieces,
+            most: int = most,
+        ) -> bool:
+            return bool(units & bad) or pieces(units & ~hosted) > most
+
+        if pieces(model.everything & ~(bad | hosted)) <= most:
+            continue
+        one = World(model, refused)
+        diagnosis = one.diagnose(most=4 * COUNT).diagnosis
+        calls.append(one.calls)
+        stated = [it for it in diagnosis.culprits if it.certainty is Certainty.CONFIRMED]
+        assert all(it.kind in (CulpritKind.SINGLE, CulpritKind.CAPACITY) for it in stated), seed
+        assert all(is_subset(it.units, bad) for it in stated if it.kind is CulpritKind.SINGLE)
+        ops = ", ".join(sorted({model.op[it] for it in members(hosted)}))
+        said += any(
+            f"at most {most} unconnected pieces of ops other than {ops}" in it for it in diagnosis.certificate.unknown
+        )
+    assert len(calls) >= 10
+    assert sum(calls) / len(calls) <= 1.2 * COUNT
+    assert 2 * said > len(calls)
+
+
 @pytest.mark.parametrize("measure", Measure)
 def test_how_much_a_probe_has_is_counted_as_a_compiler_counts(measure: Measure) -> None:
     chance = random.Random(1)
@@ -121,7 +160,7 @@ def test_how_much_a_probe_has_is_counted_as_a_compiler_counts(measure: Measure) 
         for _ in range(30):
             units = of(chance.sample(range(COUNT), chance.randrange(1, COUNT)))
             assert amount(model, measure, units) == counted(units)
-            assert CutLimit(measure, counted(units) - 1, counted(units)).exceeded(model, units)
+            assert CutLimit(Gauge(measure), counted(units) - 1, counted(units)).exceeded(model, units)
 
 
 @pytest.mark.parametrize(

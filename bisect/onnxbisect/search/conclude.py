@@ -230,7 +230,8 @@ def _certificate(
     if any(_has_unasked_places(oracle, suspect) for suspect in search.state.suspects):
         assumes.append(COMBINED)
     if limits := search.state.limits:
-        assumes.append(english("a piece that exceeds it fails for that alone: {sentence}", sentence=sentence(limits)))
+        said = sentence(universe, limits)
+        assumes.append(english("a piece that exceeds it fails for that alone: {sentence}", sentence=said))
     if not search.state.exhaustive:
         assumes.append(TWO)
     return DiagnosisProof(
@@ -345,7 +346,7 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
             english(
                 "The model exceeds what the compiler takes at a time: {sentence}. It was compiled in pieces of at most "
                 "{units}, so failures that only larger pieces show were not seen.",
-                sentence=sentence(search.state.limits),
+                sentence=sentence(universe, search.state.limits),
                 units=_units(max(map(size, search.state.proof))),
             )
         )

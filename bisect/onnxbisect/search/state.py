@@ -31,25 +31,41 @@ class Measure(StrEnum):
 
 
 @dataclass(frozen=True)
+class Gauge:
+    """What of a probe is counted: `measure` of its units but those in `aside`, as ops that a compiler leaves to the
+    host.
+    """
+
+    measure: Measure
+    aside: UnitSet = 0
+
+    def amount(self, universe: Universe, units: UnitSet) -> int:
+        """How much of it a probe has."""
+        return amount(universe, self.measure, units & ~self.aside)
+
+
+@dataclass(frozen=True)
 class CutLimit:
-    """A compiler that takes at most so many (`most`) of what `measure` counts.
+    """A compiler that takes at most so many (`most`) of what `gauge` counts.
 
     `refused` is the least that failed for it; what lies between was not asked.
     """
 
-    measure: Measure
+    gauge: Gauge
     most: int
     refused: int
 
     def exceeded(self, universe: Universe, units: UnitSet) -> bool:
         """Whether a probe has more."""
-        return amount(universe, self.measure, units) > self.most
+        return self.gauge.amount(universe, units) > self.most
 
-    @property
-    def words(self) -> str:
+    def words(self, universe: Universe) -> str:
         """What the compiler takes."""
         most = str(self.most) if self.refused == self.most + 1 else f"{self.most} to {self.refused - 1}"
-        match self.measure:
+        if self.gauge.aside:
+            ops = ", ".join(sorted({universe.op[unit] for unit in members(self.gauge.aside)}))
+            return english("at most {most} unconnected pieces of ops other than {ops}", most=most, ops=ops)
+        match self.gauge.measure:
             case Measure.INPUTS:
                 return english("at most {most} inputs", most=most)
             case Measure.OUTPUTS:
@@ -65,9 +81,9 @@ class CutLimit:
                 return english("at most {most} to {refused} MB of weights", most=most, refused=refused)
 
 
-def sentence(limits: Sequence[CutLimit]) -> str:
+def sentence(universe: Universe, limits: Sequence[CutLimit]) -> str:
     """What a compiler takes whose answers fit each of these limits."""
-    return english("the compiler takes {bound} at a time", bound=" or ".join(it.words for it in limits))
+    return english("the compiler takes {bound} at a time", bound=" or ".join(it.words(universe) for it in limits))
 
 
 @remembered(4096)

@@ -7,19 +7,23 @@ model.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
 
 from onnxbisect.language import english
 from onnxbisect.search.context import neighbours_kept, place_with_most_neighbours
 from onnxbisect.search.limits import pieces
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
-from onnxbisect.search.state import FEWEST_UNITS, CutLimit, Measure, SearchState, Suspect, amount
+from onnxbisect.search.state import FEWEST_UNITS, CutLimit, Gauge, Measure, SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
-from onnxbisect.universe import Universe
+from onnxbisect.universe import Universe, remembered
 from onnxbisect.verdict import Verdict
 
 #: Failing probes that exceed a limit, from which on it is tested.
 _FEWEST = 3
+#: Most failing probes, and most ops of a model, of which each two are taken for what stays on the host.
+_MOST_FAILED, _MOST_OPS = 40, 24
 _REST = english("the model without the ops that fail alone")
 #: Most units that a probe is made of to exceed a limit with other units.
 _MOST_UNITS = 64
@@ -43,20 +47,28 @@ class WithinLimit:
         if few or self._brief or not (found.interaction or found.pool):
             return False
         universe, oracle = self._universe, self._oracle
-        exceeded = [it for it in Measure if amount(universe, it, found.fails) > most_passed(universe, oracle, it)]
+        gauges = map(Gauge, Measure)
+        exceeded = [it for it in gauges if it.amount(universe, found.fails) > most_passed(universe, oracle, it)]
         exceeded.sort(key=lambda it: len(self._failed_within(it)))
-        return any((limit := self._tested(measure, found)) and self._concludes(limit) for measure in exceeded)
+        if any((limit := self._tested(gauge, found)) and self._concludes(limit, found) for gauge in exceeded):
+            return True
+        tried: set[Gauge] = set()
+        while (gauge := pieces_on_target(universe, oracle, (*self._state.suspects, found))) and gauge not in tried:
+            tried.add(gauge)
+            if (limit := self._tested(gauge, found)) and self._concludes(limit, found):
+                return True
+        return False
 
-    def _failed_within(self, measure: Measure) -> list[UnitSet]:
-        """The failing probes that a limit of this measure does not explain, without those that hold a suspect."""
+    def _failed_within(self, gauge: Gauge) -> list[UnitSet]:
+        """The failing probes that a limit of this does not explain, without those that hold a suspect."""
         universe, suspects = self._universe, self._state.suspects
-        most = most_passed(universe, self._oracle, measure)
-        within = (it for it in self._oracle.failing if amount(universe, measure, it) <= most)
+        most = most_passed(universe, self._oracle, gauge)
+        within = (it for it in self._oracle.failing if gauge.amount(universe, it) <= most)
         return [it for it in within if not any(suspect.held_by(it) for suspect in suspects)]
 
-    def _tested(self, measure: Measure, found: Suspect) -> CutLimit | None:
-        """The limit of this measure, if units that were not found fail for it too; between the most that passes and the
-        least that fails is halved.
+    def _tested(self, gauge: Gauge, found: Suspect) -> CutLimit | None:
+        """The limit of this, if units that were not found fail for it too; between the most that passes and the least
+        that fails is halved.
 
         The other units lack an op of what was found, as far as the model has others: the ops may be refused together
         wherever they stand, so that each set of them that exceeds the limit fails for that.
@@ -66,14 +78,15 @@ class WithinLimit:
         # a small model has too few others: there without one unit of what was found
         avoided = (*(universe.variant_members[it] for it in kinds), found.units, 1 << lowest(found.units))
         singles = union(suspect.everywhere for suspect in suspects if suspect.single)
+        counts = [it for it in (*suspects, found) if it.pool]
 
         def without_found(wanted: int, *, last: bool = False) -> UnitSet:
-            choices = (others(universe, measure, wanted, it | singles, last=last) for it in avoided)
+            choices = (others(universe, gauge, wanted, it | singles, counts, last=last) for it in avoided)
             return next((it for it in choices if it), 0)
 
         why = english("other units that exceed what passed")
         tried: set[UnitSet] = {0}
-        while limit := possible_limit(universe, oracle, suspects, measure):
+        while limit := possible_limit(universe, oracle, suspects, gauge):
             if not limit.exceeded(universe, found.fails):
                 break
             other = without_found((limit.most + limit.refused + 1) // 2)
@@ -81,16 +94,17 @@ class WithinLimit:
                 break
             tried.add(other)
             answer = oracle.ask(other, why)
-            if answer.failed and amount(universe, measure, other) >= limit.refused:
-                if not universe.is_small:
+            if answer.failed and gauge.amount(universe, other) >= limit.refused:
+                if not universe.is_small and not gauge.aside:
                     return limit
-                # in a small model a few interactions fit some limit as well, until its last units are asked
+                # a few interactions in a small model fit some limit as well, or if enough ops are taken out, until the
+                # last units are asked
                 last = without_found(limit.refused, last=True)
                 if not last or oracle.ask(last, why).failed:
                     return limit
         return None
 
-    def _concludes(self, limit: CutLimit) -> bool:
+    def _concludes(self, limit: CutLimit, found: Suspect) -> bool:
         """Ask within the limit; False if a probe gets no answer, or if an op that fails alone passes in its context."""
         universe, oracle = self._universe, self._oracle
         parts = pieces_within(universe, limit, universe.everything)
@@ -116,6 +130,10 @@ class WithinLimit:
             verdict = oracle.look(failing)
             if verdict is None or not verdict.failed:
                 return False
+            on_target = pieces_on_target(universe, oracle, self._state.suspects)
+            other = self._tested(on_target, found) if on_target and not limit.gauge.aside else None
+            if other and other.exceeded(universe, failing):
+                return self._concludes(other, found)
             stretch = self._stretch(limit, failing)
             together.append(Suspect(units=stretch, fails=stretch, occurrences=(tuple(members(stretch)),)))
             region &= ~(1 << lowest(stretch))
@@ -137,8 +155,8 @@ class WithinLimit:
             sure = size(region) >= FEWEST_UNITS and not together
             suspects.append(Suspect(units=region, fails=region, occurrences=(every,), capacity=True, verified=sure))
             self._state.capacity = largest
-        fitting = (possible_limit(universe, oracle, suspects, it) for it in Measure)
-        limits = (limit, *(it for it in fitting if it and it.measure is not limit.measure))
+        fitting = (possible_limit(universe, oracle, suspects, Gauge(it)) for it in Measure)
+        limits = (limit, *(it for it in fitting if it and it.gauge != limit.gauge))
         # of several limits that may be the one, what exceeds any is no fact
         self._state.suspects = tuple(
             replace(it, verified=False)
@@ -201,15 +219,25 @@ class WithinLimit:
         return replace(suspect, units=1 << unit, context=around, blame=around | 1 << unit, verified=True)
 
 
-def possible_limit(
-    universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], measure: Measure
-) -> CutLimit | None:
+def possible_limit(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], gauge: Gauge) -> CutLimit | None:
     """The limit that would explain most of what failed for no known op: such a probe exceeds what passed.
 
     The others may hold ops that are refused together.
-
-    Nothing is explained so by probes of one unit, nor by the whole model.
     """
+    failed = _failed_together(universe, oracle, suspects)
+    most = most_passed(universe, oracle, gauge)
+    if not most or sum(gauge.amount(universe, probe) > most for probe in failed) < _FEWEST:
+        return None
+    within = [suspect for suspect in suspects if gauge.amount(universe, suspect.units) <= most]
+    amounts = [gauge.amount(universe, probe) for probe in failed if not any(it.held_by(probe) for it in within)]
+    exceeding = [it for it in amounts if it > most]
+    if len(exceeding) < _FEWEST or 2 * len(exceeding) <= len(amounts):
+        return None
+    return CutLimit(gauge, most, min(exceeding))
+
+
+def _failed_together(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -> list[UnitSet]:
+    """Failing probes but the whole model, without a known op: a single suspect, or an op that failed alone."""
     known = union(suspect.everywhere for suspect in suspects if suspect.single)
     known |= union(
         universe.variant_members[universe.variant[unit]]
@@ -217,33 +245,59 @@ def possible_limit(
         if size(failing) == 1
         for unit in members(failing)
     )
-    failed = [probe for probe in oracle.failing if not probe & known and probe != universe.everything]
-    most = most_passed(universe, oracle, measure)
-    if not most or sum(amount(universe, measure, probe) > most for probe in failed) < _FEWEST:
-        return None
-    within = [suspect for suspect in suspects if amount(universe, measure, suspect.units) <= most]
-    amounts = [
-        amount(universe, measure, probe) for probe in failed if not any(suspect.held_by(probe) for suspect in within)
-    ]
-    exceeding = [it for it in amounts if it > most]
-    if len(exceeding) < _FEWEST or 2 * len(exceeding) <= len(amounts):
-        return None
-    return CutLimit(measure, most, min(exceeding))
+    return [probe for probe in oracle.failing if not probe & known and probe != universe.everything]
 
 
-def most_passed(universe: Universe, oracle: Oracle, measure: Measure) -> int:
+def pieces_on_target(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -> Gauge | None:
+    """Unconnected pieces without ops that a compiler may leave to the host; None if no such ops explain every failing
+    probe without a known op or too many of one: that it has more such pieces than all that passed.
+    """
+    counts = [it for it in suspects if it.pool]
+    failed = _failed_together(universe, oracle, suspects)
+    failed = [probe for probe in failed if not any(it.held_by(probe) for it in counts)]
+    aside = 0
+    if len(failed) >= _FEWEST and oracle.passing:
+        aside = _left_to_the_host(universe, tuple(failed), tuple(oracle.passing))
+    return Gauge(Measure.PIECES, aside) if aside else None
+
+
+@remembered(64)
+def _left_to_the_host(universe: Universe, failed: Sequence[UnitSet], passed: Sequence[UnitSet]) -> UnitSet:
+    """One op or two, without which each of these failing probes has more unconnected pieces than all that passed, which
+    have some: of several such choices the one that leaves least in these; 0 if there are none.
+    """
+    ops = [it for it in universe.variant_members if it & union(passed)]
+    if len(failed) > _MOST_FAILED or len(ops) > _MOST_OPS:
+        return 0
+    for count in (1, 2):
+        fitting = []
+        for aside in map(union, combinations(ops, count)):
+            amount = partial(Gauge(Measure.PIECES, aside).amount, universe)
+            least = amount(failed[0])
+            if all(amount(it) < least for it in passed) and (most := max(map(amount, passed))):
+                fitting += [(most, aside)] * all(amount(it) > most for it in failed)
+        if fitting:
+            return min(fitting)[1]
+    return 0
+
+
+def most_passed(universe: Universe, oracle: Oracle, gauge: Gauge) -> int:
     """The most of it in a passing probe."""
-    return max((amount(universe, measure, probe) for probe in oracle.passing), default=0)
+    return max((gauge.amount(universe, probe) for probe in oracle.passing), default=0)
 
 
-def others(universe: Universe, measure: Measure, wanted: int, avoid: UnitSet, *, last: bool = False) -> UnitSet:
-    """Units none of which is in `avoid`, with so much of it, the first or the last of them; 0 if there are too few."""
+def others(
+    universe: Universe, gauge: Gauge, wanted: int, avoid: UnitSet, counts: Sequence[Suspect], *, last: bool = False
+) -> UnitSet:
+    """Units none of which is in `avoid`, with so much of it, the first or the last of them that hold none of `counts`;
+    0 if there are too few.
+    """
     chosen: UnitSet = 0
     has = 0
     units = list(members(universe.everything & ~avoid))
     for unit in reversed(units) if last else units:
-        grown = amount(universe, measure, chosen | 1 << unit)
-        if grown > has:
+        grown = gauge.amount(universe, chosen | 1 << unit)
+        if grown > has and not any(it.held_by(chosen | 1 << unit) for it in counts):
             chosen, has = chosen | 1 << unit, grown
         if has >= wanted:
             return chosen
@@ -256,7 +310,13 @@ def pieces_within(universe: Universe, limit: CutLimit, region: UnitSet) -> list[
     """Parts of a region that do not exceed the limit, in which each unit stands with its neighbours; a unit by itself
     where no such part is small enough.
     """
-    return [it for it in dict.fromkeys(_within(universe, limit, region)) if it]
+    found: list[UnitSet] = []
+    for part in _within(universe, limit, region):
+        if found and not limit.exceeded(universe, found[-1] | part):
+            found[-1] |= part
+        else:
+            found.append(part)
+    return [it for it in dict.fromkeys(found) if it and not any(it != one and is_subset(it, one) for one in found)]
 
 
 def _within(universe: Universe, limit: CutLimit, region: UnitSet) -> Iterator[UnitSet]:
